@@ -152,6 +152,11 @@ async def _opened(kind: str, url: str, stack: AsyncExitStack) -> Own:
     return OfSqlalchemy(given)
 
 
+def of_role(url: str, role: str) -> str:
+    """The same database, for somebody else."""
+    return url.replace("postgres@", f"{role}@", 1)
+
+
 def of_django(url: str, stack: AsyncExitStack) -> Any:
     """`django.db.connection`, on this database."""
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # tests of a sync queue run in a loop that waits for nothing else

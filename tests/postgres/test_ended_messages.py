@@ -179,7 +179,7 @@ def test_bide_warns_of_a_transaction_that_is_open_for_long_and_names_it(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    at_once = long_transactions.FIND.replace("30 seconds", "0 seconds").replace(">= 1000", ">= 0")
+    at_once = long_transactions.FIND.replace("30 seconds", "0 seconds").replace("1000::bigint", "0::bigint")
     monkeypatch.setattr(sync_engine, "FIND", at_once)
     monkeypatch.setattr(long_transactions, "LOOK", 0.0)
     with psycopg.connect(postgres_url, application_name="report") as other, Queue(postgres_url) as queue:

@@ -22,7 +22,7 @@ OLDEST_VERSION = 150_000
 PATIENCE = 60.0  # seconds for an answer; a question about 100,000 topics takes some
 NEARLY_ALL = 0.9  # of the connections that the server takes
 
-_QUESTIONS: Mapping[str, str] = {
+QUESTIONS: Mapping[str, str] = {
     "server": "select current_setting('server_version'), current_setting('server_version_num')::int, pg_is_in_recovery()",
     "settings": "select current_setting('synchronous_commit'), current_setting('fsync'), current_setting('full_page_writes'), "
     "current_setting('autovacuum')",
@@ -65,7 +65,7 @@ _QUESTIONS: Mapping[str, str] = {
     "overdue": "select max(bide.engine_us(null, false) / 1000 - bide.first_after(t, -1, 9223372036854775807)) / 1000.0::float "
     "from bide.topics() as t where not exists (select 1 from bide.topic p where p.name = t and p.paused)",
 }
-_PLAN = """
+PLAN = """
 explain (format text) select m.id, m.due from bide.message m
 where m.topic = 'x' and m.level = 1 and m.until is null and m.due between -1 and 1 order by m.due, m.id limit 100
 """
@@ -121,9 +121,11 @@ class _Examination:
 
     def _rows(self, name: str, text: str | None = None) -> list[tuple[Any, ...]]:
         """The answer; empty where this user may not ask, or the table is missing. After one that never came there is none."""
-        asked = named(text or _QUESTIONS[name], self._schema).replace("{schema}", self._schema)
+        asked = named(text or QUESTIONS[name], self._schema).replace("{schema}", self._schema)
         try:
-            return self._connection.execute(asked.encode()).fetchall()
+            with self._connection.transaction():  # behind a pooler, nothing may be set for longer
+                self._connection.execute(b"set local search_path = pg_catalog, pg_temp; set local enable_seqscan = off")
+                return self._connection.execute(asked.encode()).fetchall()
         except (psycopg.Error, TimeoutError):
             return []
 
@@ -204,8 +206,7 @@ class _Examination:
                 yield Finding(f"index {name}", "missing or broken", "bad", f"drop it if it is there, and run: {statement}")
 
     def _plan(self) -> Iterator[Finding]:
-        self._rows("set", "set enable_seqscan = off")
-        plan = "\n".join(line for (line,) in self._rows("plan", _PLAN))
+        plan = "\n".join(line for (line,) in self._rows("plan", PLAN))
         if plan:
             good = "message_due" in plan and "Sort" not in plan
             advice = "the index message_due is missing, broken or not used: run reindex and analyze on the table message"

@@ -72,9 +72,9 @@ class Found(NamedTuple):
     finished: int = 0
 
 
-FIND = "select to_regclass('{schema}.layout') is not null"
+FIND = "select pg_catalog.to_regclass('{schema}.layout') is not null"
 READ = "select number, finished from {schema}.layout"
-LOCK = "select pg_advisory_xact_lock(8243126, hashtext('{schema}'))"
+LOCK = "lock table {schema}.layout in share row exclusive mode"
 
 
 def named(text: str, schema: str) -> str:

@@ -10,16 +10,18 @@ LOOK = 15.0  # seconds between two looks; with the age below, the first warning 
 AGAIN = 60.0  # seconds between two warnings of the same transaction
 
 FIND = """
-select a.pid, a.usename, a.application_name, a.state, date_trunc('second', a.xact_start)::text,
-    extract(epoch from clock_timestamp() - a.xact_start)::int, s.n_dead_tup
-from pg_stat_activity a, pg_stat_all_tables s
-where s.relid = '{schema}.message'::regclass and s.n_dead_tup >= 1000
-    and a.datname = current_database() and a.backend_type = 'client backend' and a.pid <> pg_backend_pid()
+select a.pid, a.usename, a.application_name, a.state, pg_catalog.date_trunc('second', a.xact_start)::pg_catalog.text,
+    extract(epoch from pg_catalog.clock_timestamp() operator(pg_catalog.-) a.xact_start)::int, s.n_dead_tup
+from pg_catalog.pg_stat_activity a, pg_catalog.pg_stat_all_tables s
+where s.relid operator(pg_catalog.=) '{schema}.message'::pg_catalog.regclass::pg_catalog.oid
+    and s.n_dead_tup operator(pg_catalog.>=) 1000::bigint
+    and a.datname operator(pg_catalog.=) pg_catalog.current_database()
+    and a.backend_type operator(pg_catalog.=) 'client backend' and a.pid operator(pg_catalog.<>) pg_catalog.pg_backend_pid()
     and (a.backend_xmin is not null or a.backend_xid is not null)
-    and a.xact_start < clock_timestamp() - interval '30 seconds'
+    and a.xact_start operator(pg_catalog.<) (pg_catalog.clock_timestamp() operator(pg_catalog.-) interval '30 seconds')
 order by a.xact_start limit 5
 """
-"""The oldest ones that keep rows, if there are rows to keep."""
+"""The oldest ones that keep rows, if there are rows to keep. All names have schemas: it runs with the user's search_path."""
 
 _log = Log("bide.postgres")
 

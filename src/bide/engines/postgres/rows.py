@@ -57,6 +57,7 @@ PENDING, LEASED, DEAD = range(3)
 EXACT = 10_000  # messages of a topic and state that stats counts one by one; how many more there are, it estimates
 
 _ID = re.compile(r"[0-7][0-9a-f]{15}")
+_NOTE = re.compile(r"([A-Za-z0-9._-]{1,128}) ([0-9]{1,18})")
 _OWN_OPERATION = re.compile(r"~([0-9a-f]{16}-\d+)\.(\d{1,4})")
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 _encode_headers = msgspec.json.Encoder().encode
@@ -81,6 +82,12 @@ def token_number(text: str) -> int:
 def own_operation(request: str, place: int) -> str:
     """What a caller repeats one message of a put by, whose answer was lost."""
     return f"~{request}.{place}"
+
+
+def heard_of(payload: str) -> tuple[str, int] | None:
+    """The topic and the due time of a notification. None of one that bide did not send: any role of the database may notify."""
+    note = _NOTE.fullmatch(payload)
+    return None if note is None else (note[1], int(note[2]))
 
 
 def put_args(messages: Sequence[NewMessage], dead_max: int) -> list[Any]:

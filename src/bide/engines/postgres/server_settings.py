@@ -9,8 +9,8 @@ _NEEDED = {
     "standard_conforming_strings": "on",
     "array_nulls": "on",
 }
-LOOK = "select pg_backend_pid(), current_setting('server_encoding'), " + ", ".join(
-    f"current_setting('{name}')" for name in _NEEDED
+LOOK = "select pg_catalog.pg_backend_pid(), pg_catalog.current_setting('server_encoding'), " + ", ".join(
+    f"pg_catalog.current_setting('{name}')" for name in _NEEDED
 )
 _ENCODINGS = ("UTF8", "SQL_ASCII")  # the second stores the bytes that come
 

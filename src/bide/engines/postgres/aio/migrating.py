@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 import psycopg
-from psycopg.errors import LockNotAvailable
+from psycopg.errors import LockNotAvailable, UniqueViolation
 
 from bide.engines.postgres.failures import translated
 from bide.engines.postgres.layout import FIND, LOCK, OURS, READ, Found, Layout, check, filled, told
@@ -67,6 +67,10 @@ class AsyncMigrating:
             while True:
                 try:
                     return await self._step(connection, script, done)
+                except UniqueViolation:  # another program has made the first tables meanwhile
+                    if time.monotonic() > end:
+                        raise
+                    continue
                 except LockNotAvailable:
                     if time.monotonic() > end:
                         raise
@@ -80,8 +84,11 @@ class AsyncMigrating:
     async def _step(self, connection: AsyncLimited, script: Callable[[Found], str], done: Callable[[Found], int]) -> bool:
         """Not for long behind a transaction that uses the tables: all others would wait behind the locks of this one."""
         async with connection.transaction():
-            await connection.execute(filled(LOCK, self._address.schema).encode())
+            await connection.execute(b"set local search_path = pg_catalog, pg_temp")
             found = await self._look(_asking(connection))
+            if Found() != found and done(found) < self.ours.number:
+                await connection.execute(filled(LOCK, self._address.schema).encode())
+                found = await self._look(_asking(connection))
             if done(found) >= self.ours.number:
                 return False
             text = script(found)

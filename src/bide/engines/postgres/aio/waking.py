@@ -13,6 +13,7 @@ import psycopg
 from bide.engines.postgres.aio.connections import AsyncConnections
 from bide.engines.postgres.limited import AsyncLimited
 from bide.engines.postgres.recent import Recent
+from bide.engines.postgres.rows import heard_of
 from bide.engines.sleepers import Sleeper, Sleepers
 from bide.errors import EngineError
 from bide.wakeable import AsyncSignal
@@ -121,9 +122,9 @@ class AsyncWaking:
 
     def _hear(self, payload: str) -> None:
         self._heard = time.monotonic()
-        topic, _, due = payload.partition(" ")
-        if topic:
-            self._lower(topic, int(due) if due.isdecimal() else 0)
+        if (note := heard_of(payload)) is not None:
+            topic, due = note
+            self._lower(topic, due)
             self._heard_of.note([topic], self._heard)
             self._sleepers.wake([topic])
 

@@ -62,6 +62,7 @@ create or replace function bide.hand_out(
     id bigint, topic text, body bytea, headers text, key text, due bigint, since bigint, attempt int, most int, token bigint,
     place bigint, began bigint
 ) language plpgsql
+set search_path = pg_catalog, pg_temp set lock_timeout = '1s'
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 -- One row for each delivery; then one with the next due time, the engine's now, and how many µs all this took.
 -- firsts: for each topic a due time before which nothing is looked for.
@@ -88,7 +89,7 @@ begin
             room := 0;
         end if;
     end if;
-    perform pg_advisory_xact_lock_shared(8243127, hashtext('bide'));  -- see pause
+    lock table bide.topic in row share mode;  -- see pause
     select array_agg(t.name order by t.place), array_agg(t.first order by t.place) into awake, starts
     from unnest(topics, firsts) with ordinality as t(name, first, place)
     where not exists (select 1 from bide.topic p where p.name = any (array[t.name]) and p.paused);
@@ -133,7 +134,7 @@ create or replace function bide.claim(
 ) returns table (
     id bigint, topic text, body bytea, headers text, key text, due bigint, since bigint, attempt int, most int, token bigint,
     place bigint
-) language sql as $$
+) language sql set search_path = pg_catalog, pg_temp as $$
 -- As the release before calls it.
     select h.id, h.topic, h.body, h.headers, h.key, h.due, h.since, h.attempt, h.most, h.token, h.place
     from bide.hand_out(topics, firsts, places, lease, request, quiet, given) as h

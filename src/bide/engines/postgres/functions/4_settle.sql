@@ -97,7 +97,7 @@ create or replace function bide.conclude(
     request text, ids bigint[], topics text[], tokens bigint[], verdicts text[], delays bigint[], errors text[], begans bigint[],
     traces bytea[], dead_max bigint, given bigint
 ) returns table (ended text) language plpgsql
-set search_path = pg_catalog
+set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 -- Without verdicts, all are done. Aside: a release that comes back before it expires. Where statistics say that the table is empty, though it is full of rows that have just ended,
 -- the planner would walk a whole index for `m.id = g.id` or for `m.until is not null`; `any` and `coalesce` leave it only the id.
@@ -176,13 +176,14 @@ end $$;
 create or replace function bide.settle(
     request text, ids bigint[], topics text[], tokens bigint[], verdicts text[], delays bigint[], errors text[],
     dead_max bigint, given bigint
-) returns table (ended text) language sql set search_path = pg_catalog as $$
+) returns table (ended text) language sql set search_path = pg_catalog, pg_temp as $$
 -- As the release before calls it.
     select c.ended from bide.conclude(request, ids, topics, tokens, verdicts, delays, errors, null, null, dead_max, given) as c
 $$;
 
 create or replace function bide.extend(ids bigint[], topics text[], tokens bigint[], lease bigint, given bigint)
 returns table (id bigint, topic text, token bigint) language plpgsql
+set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 -- The deliveries that are still held. What another transaction has locked is not waited for, as it may last: its lease is as it
 -- was, and its token comes back negative.

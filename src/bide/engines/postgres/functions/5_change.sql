@@ -119,7 +119,7 @@ end $$;
 
 create or replace function bide.cancel(request text, ids bigint[], topics text[], keys text[], given bigint)
 returns table (result text) language plpgsql
-set search_path = pg_catalog
+set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
     now bigint := bide.engine_us(given, true) / 1000;
@@ -163,7 +163,7 @@ create or replace function bide.move(
     request text, ids bigint[], topics text[], keys text[], delays bigint[], ats bigint[], origins text[], longest bigint,
     given bigint
 ) returns table (result text) language plpgsql
-set search_path = pg_catalog
+set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 -- Without origins, all delays count from now; others from the due time, or since when a message waits.
 declare
@@ -224,7 +224,7 @@ end $$;
 
 create or replace function bide.reschedule(
     request text, ids bigint[], topics text[], keys text[], delays bigint[], ats bigint[], longest bigint, given bigint
-) returns table (result text) language sql set search_path = pg_catalog as $$
+) returns table (result text) language sql set search_path = pg_catalog, pg_temp as $$
 -- As the release before calls it.
     select m.result from bide.move(request, ids, topics, keys, delays, ats, null, longest, given) as m
 $$;
@@ -232,6 +232,7 @@ $$;
 create or replace function bide.requeue_over(
     request text, of text, ids bigint[], delay bigint, over_ms bigint, places int, longest bigint, given bigint
 ) returns table (many bigint, more boolean, keyless bigint) language plpgsql
+set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
     us bigint := bide.engine_us(given, true);
@@ -282,13 +283,14 @@ end $$;
 
 create or replace function bide.requeue(
     request text, of text, ids bigint[], delay bigint, places int, longest bigint, given bigint
-) returns table (many bigint, more boolean, keyless bigint) language sql as $$
+) returns table (many bigint, more boolean, keyless bigint) language sql set search_path = pg_catalog, pg_temp as $$
 -- As the release before calls it.
     select * from bide.requeue_over(request, of, ids, delay, 0, places, longest, given)
 $$;
 
 create or replace function bide.purge_dead(request text, of text, ids bigint[], places int, given bigint)
 returns table (many bigint, more boolean) language plpgsql
+set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 -- Drop the dead letters that have these ids.
 declare
@@ -316,6 +318,7 @@ end $$;
 
 create or replace function bide.purge(of text, state text, places int, given bigint)
 returns table (many bigint, more boolean) language plpgsql
+set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
     now bigint := bide.engine_us(given, true) / 1000;
@@ -344,10 +347,12 @@ begin
     return next;
 end $$;
 
-create or replace function bide.pause(of text, stop boolean) returns void language plpgsql as $$
+create or replace function bide.pause(of text, stop boolean) returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 -- Waits for claims that are under way: they may not have seen that the topic is paused, and nothing is handed out afterwards.
+-- A lock of the table can only be taken by a role that may change it; an advisory lock by any role of the database.
 begin
-    perform pg_advisory_xact_lock(8243127, hashtext('bide'));
+    perform bide.limit_waiting('');
+    lock table bide.topic in exclusive mode;
     insert into bide.topic as t (name, paused) values (of, stop)
     on conflict (name) do update set paused = excluded.paused where t.paused <> excluded.paused;
     if not stop then

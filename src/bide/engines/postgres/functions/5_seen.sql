@@ -2,7 +2,7 @@
 
 create or replace function bide.cancel_seen(request text, ids bigint[], dues bigint[], bodies bytea[], given bigint)
 returns table (result text) language plpgsql
-set search_path = pg_catalog
+set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 -- All of them, if each is due and has the body as it was seen, or none. A body that is null may have changed.
 declare
@@ -39,7 +39,7 @@ create or replace function bide.move_seen(
     request text, ids bigint[], delays bigint[], ats bigint[], origins text[], longest bigint, dues bigint[],
     of_id bigint, of_due bigint, given bigint
 ) returns table (result text) language plpgsql
-set search_path = pg_catalog
+set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 -- Those that have the due times that were seen; a null may be any. And none, unless the message of_id is pending and due at of_due.
 declare

@@ -3,6 +3,7 @@
 create or replace function bide.tend(
     budget int, ended_by bigint, dead_for bigint, dead_max bigint, first bigint, given bigint
 ) returns table (returned bigint, buried bigint, expired bigint, dropped bigint, more boolean, at_ bigint, took int) language plpgsql
+set search_path = pg_catalog, pg_temp set lock_timeout = '1s'
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 -- Nothing is looked for that ended before the first instant. The last column is how many µs all this took.
 declare

@@ -11,6 +11,7 @@ create or replace view bide.stored as
 
 create or replace function bide.look_up(ids bigint[], topics text[], keys text[], given bigint)
 returns table (place bigint, now bigint, it bide.stored, traces bytea[]) language plpgsql stable
+set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
     at_ bigint := bide.engine_us(given, given is not null) / 1000;
@@ -29,13 +30,14 @@ begin
 end $$;
 
 create or replace function bide.get(ids bigint[], topics text[], keys text[], given bigint)
-returns table (place bigint, now bigint, it bide.stored) language sql stable as $$
+returns table (place bigint, now bigint, it bide.stored) language sql stable set search_path = pg_catalog, pg_temp as $$
 -- As the release before calls it.
     select l.place, l.now, l.it from bide.look_up(ids, topics, keys, given) as l
 $$;
 
 create or replace function bide.scan(of text, state text, stage int, instant bigint, after bigint, places int, given bigint)
 returns table (now bigint, stage_of int, it bide.stored) language plpgsql stable
+set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 -- What comes after a place of a listing: pending messages by due time, then leased ones, then dead ones by time of death.
 declare
@@ -92,7 +94,9 @@ begin
 end $$;
 
 create or replace function bide.holders(ids bigint[]) returns table (id bigint, token bigint, request text)
-language plpgsql stable set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 -- Which claims hold leased messages. A row of `stored` has no room for it: the release before reads those.
 begin
     return query
@@ -134,6 +138,7 @@ create or replace function bide.stats(
     name text, scheduled bigint, ready bigint, leased bigint, dead bigint, dropped bigint, paused boolean, first bigint,
     next_due bigint, now bigint, timeline bigint[], about boolean
 ) language plpgsql stable
+set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_mergejoin = off as $$
 -- One row for each topic. More than `exact` scheduled or ready messages are not counted, but estimated. One statement for all
 -- topics, as there may be a hundred thousand.

@@ -1,6 +1,6 @@
 -- For programs in any language, in their own transaction: what `send` does, with the same options.
 
-create or replace function bide.is_seen(name text) returns boolean language plpgsql stable set search_path = pg_catalog as $$
+create or replace function bide.is_seen(name text) returns boolean language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 -- Whether all characters are printable, as Python has it, and no space is one but the usual one. Where the database does not know
 -- characters, only those of ASCII can be looked at.
 begin
@@ -11,7 +11,7 @@ begin
     ));
 end $$;
 
-create or replace function bide.is_readable(body jsonb) returns boolean language plpgsql immutable set search_path = pg_catalog as $$
+create or replace function bide.is_readable(body jsonb) returns boolean language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 -- Whether Python can read it: JSON in PostgreSQL may be nested more deeply, and numbers may be longer.
 declare
     as_text text := body::text;
@@ -20,14 +20,14 @@ begin
         and (length(as_text) - length(translate(as_text, '[{', '')) < 500 or not jsonb_path_exists(body, 'strict $.**{500}'));
 end $$;
 
-create or replace function bide.is_json(body bytea) returns boolean language plpgsql immutable set search_path = pg_catalog as $$
+create or replace function bide.is_json(body bytea) returns boolean language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 begin
     return convert_from(body, 'UTF8')::json is not null;
 exception when others then
     return false;
 end $$;
 
-create or replace function bide.with_first(headers jsonb) returns text language sql immutable set search_path = pg_catalog as $$
+create or replace function bide.with_first(headers jsonb) returns text language sql immutable set search_path = pg_catalog, pg_temp as $$
 -- Headers that begin with the time of the first send, which is not known yet.
     select '{"bide-first":"0000000000000"' || case
         when rest <> '{}' then ',' || substr(rest::text, 2)
@@ -41,7 +41,7 @@ create or replace function bide.send_bytes(
     if_exists text default 'keep', priority text default 'normal', headers jsonb default null, max_attempts int default 3,
     expires_in interval default null, operation text default null, max_body int default 262144, max_wait interval default null,
     unique_for interval default null, out id text, out due bigint, out outcome text
-) language plpgsql set search_path = pg_catalog as $$
+) language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     within text;  -- tests make arguments of this, the id of the message whose handler sends, and
     now bigint;  -- the engine's time
@@ -121,7 +121,7 @@ create or replace function bide.send(
     if_exists text default 'keep', priority text default 'normal', headers jsonb default null, max_attempts int default 3,
     expires_in interval default null, operation text default null, max_body int default 262144, max_wait interval default null,
     unique_for interval default null
-) returns text language plpgsql set search_path = pg_catalog as $$
+) returns text language plpgsql set search_path = pg_catalog, pg_temp as $$
 -- The id of the message: a new one, or one that has the key or was sent by the same operation.
 declare
     sent record;

@@ -88,6 +88,7 @@ end $$;
 create or replace function bide.enter(
     gates text[], holders text[], leases bigint[], widths bigint[], waiters text[], asks bigint[], given bigint
 ) returns table (place bigint, token bigint, since bigint) language plpgsql
+set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 -- What may not be lost is committed as the server commits.
 #variable_conflict use_column
@@ -173,6 +174,7 @@ end $$;
 
 create or replace function bide.keep(gates text[], holders text[], tokens bigint[], lease bigint, given bigint)
 returns table (gate text, holder text, token bigint) language plpgsql
+set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 -- The places of the batch that are still held.
 #variable_conflict use_column
@@ -194,6 +196,7 @@ end $$;
 create or replace function bide.leave(
     request text, gates text[], holders text[], tokens bigint[], turn bigint, again bigint, given bigint
 ) returns table (place bigint, held boolean, gate text, waiter text) language plpgsql
+set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 -- One row for each place; and one for each waiter that is called, with the place that made it so.
 #variable_conflict use_column
@@ -260,6 +263,7 @@ end $$;
 
 create or replace function bide.recall_gates(most bigint, turn bigint, again bigint, given bigint)
 returns table (gate text, waiter text, next_at bigint, more boolean) language plpgsql
+set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 -- One row for each waiter that is named; then one that says when to come back. What others have locked is left to them.
 #variable_conflict use_column

@@ -110,6 +110,7 @@ end $$;
 create or replace function bide.spend(
     rates text[], counts bigint[], windows bigint[], wants bigint[], holders text[], given bigint
 ) returns table (place bigint, at_ bigint, many bigint, now_ bigint) language plpgsql
+set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 -- For each rate the instants that are granted, with how many there are of each; and then, without a number, the next one.
 #variable_conflict use_column

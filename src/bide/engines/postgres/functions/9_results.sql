@@ -3,6 +3,7 @@
 
 create or replace function bide.expect_results(ids text[], ends bigint[], joined boolean, given bigint) returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
     now bigint;
@@ -18,6 +19,7 @@ end $$;
 
 create or replace function bide.fulfil_results(ids text[], lasts bigint[], vals bytea[], tokens text[], given bigint)
 returns table (place bigint, dependent text) language plpgsql
+set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 -- Who follows is looked for when the results are locked: `follow` waits for that, or this for its commit. A worker that stood
 -- still may return when another one has done the same: the later delivery counts.
@@ -40,6 +42,7 @@ end $$;
 
 create or replace function bide.read_results(ids text[], given bigint)
 returns table (place bigint, done boolean, value bytea) language sql stable
+set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
     select e.place, r.done, r.value from unnest(ids) with ordinality as e(id, place)
     join bide.result r on r.message = e.id collate "C"
@@ -47,6 +50,7 @@ set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_ha
 $$;
 
 create or replace function bide.tidy_results(most bigint, given bigint) returns boolean language plpgsql
+set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
     now bigint := bide.engine_us(given, true) / 1000;
@@ -66,6 +70,7 @@ begin
 end $$;
 
 create or replace function bide.depend(ids text[], others text[], ends bigint[], joined boolean) returns void language plpgsql
+set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 begin
     if not joined then
@@ -79,6 +84,7 @@ end $$;
 
 create or replace function bide.follow(ids text[], joined boolean, given bigint) returns table (place bigint, done boolean)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 -- The results are locked until the caller commits: what is fulfilled meanwhile waits for that, and finds who follows.
 declare
@@ -95,6 +101,7 @@ begin
 end $$;
 
 create or replace function bide.arrive(ids text[], others text[], given bigint) returns table (place bigint) language plpgsql
+set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 -- Those that have nothing left to wait for. All rows of a dependent message are locked, so that of two that arrive at once the
 -- second sees the first.
@@ -113,6 +120,7 @@ begin
 end $$;
 
 create or replace function bide.forget_waiting(ids text[]) returns void language plpgsql
+set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 begin
     perform bide.limit_waiting('');

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 import psycopg
-from psycopg.errors import LockNotAvailable
+from psycopg.errors import LockNotAvailable, UniqueViolation
 
 from bide.engines.postgres.failures import translated
 from bide.engines.postgres.layout import FIND, LOCK, OURS, READ, Found, Layout, check, filled, told
@@ -65,6 +65,10 @@ class Migrating:
             while True:
                 try:
                     return self._step(connection, script, done)
+                except UniqueViolation:  # another program has made the first tables meanwhile
+                    if time.monotonic() > end:
+                        raise
+                    continue
                 except LockNotAvailable:
                     if time.monotonic() > end:
                         raise
@@ -78,8 +82,11 @@ class Migrating:
     def _step(self, connection: Limited, script: Callable[[Found], str], done: Callable[[Found], int]) -> bool:
         """Not for long behind a transaction that uses the tables: all others would wait behind the locks of this one."""
         with connection.transaction():
-            connection.execute(filled(LOCK, self._address.schema).encode())
+            connection.execute(b"set local search_path = pg_catalog, pg_temp")
             found = self._look(_asking(connection))
+            if Found() != found and done(found) < self.ours.number:
+                connection.execute(filled(LOCK, self._address.schema).encode())
+                found = self._look(_asking(connection))
             if done(found) >= self.ours.number:
                 return False
             text = script(found)

@@ -12,6 +12,7 @@ import psycopg
 
 from bide.engines.postgres.limited import Limited
 from bide.engines.postgres.recent import Recent
+from bide.engines.postgres.rows import heard_of
 from bide.engines.postgres.sync.connections import Connections
 from bide.engines.sleepers import Sleeper, Sleepers
 from bide.errors import EngineError
@@ -121,9 +122,9 @@ class Waking:
 
     def _hear(self, payload: str) -> None:
         self._heard = time.monotonic()
-        topic, _, due = payload.partition(" ")
-        if topic:
-            self._lower(topic, int(due) if due.isdecimal() else 0)
+        if (note := heard_of(payload)) is not None:
+            topic, due = note
+            self._lower(topic, due)
             self._heard_of.note([topic], self._heard)
             self._sleepers.wake([topic])
 
