@@ -6,7 +6,7 @@ import inspect
 import itertools
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Self
@@ -57,23 +57,32 @@ class Ledger:
         self._lock = threading.Lock()
         self._accepted: dict[str, str] = {}  # the topic of each message that is to be handed out, by its id
         self._times: Counter[str] = Counter()  # that each was handed out
+        self._ids: dict[str, set[str]] = defaultdict(set)  # by their body
         self.early: list[str] = []
 
     def accepted(self, sent: Sent) -> None:
         with self._lock:
             self._accepted[sent.id] = sent.topic
 
-    def handed_out(self, id: str, due: int) -> None:
-        """`due`: as it was handed out. All servers go by the clock of this machine."""
+    def handed_out(self, id: str, due: int, body: object = None) -> None:
+        """`due`: as it was handed out. All servers go by the clock of this machine. `body`: a text, if it was sent once."""
         with self._lock:
             self._times[id] += 1
+            if isinstance(body, str):
+                self._ids[body].add(id)
             if time.time() * 1000 < due - 1:
                 self.early.append(id)
 
-    def left(self) -> dict[str, int]:
-        """What was accepted and never handed out, by topic."""
+    def left(self, but: Collection[int] = ()) -> dict[str, int]:
+        """What was accepted and never handed out, by topic, but for messages of these parts."""
         with self._lock:
-            return Counter(topic for id, topic in self._accepted.items() if not self._times[id])
+            ids = [id for id in self._accepted if not self._times[id] and name_of(id).shard not in but]
+            return Counter(self._accepted[id] for id in ids)
+
+    def doubled(self) -> dict[str, int]:
+        """Of what was sent once there are several messages."""
+        with self._lock:
+            return {body: len(ids) for body, ids in self._ids.items() if len(ids) > 1}
 
     def again(self, but: Collection[int]) -> dict[str, int]:
         """What was handed out more than once, by topic, but for messages of these parts."""

@@ -19,7 +19,7 @@ from bide import Queue
 from bide.engines.redis.spread import Generation, read
 from bide.engines.redis.topology import slot_of
 from tests.redis import newcomer
-from tests.redis.book import Book, Window, held_up, table
+from tests.redis.book import Book, Call, Window, held_up, table
 from tests.redis.hands import PARTS, AsyncHand, Here, Ledger, Names, SyncHand, drive, guarded
 from tests.redis.holders import Holders
 from tests.redis.labour import STOPPED, Feeding, Labour
@@ -29,6 +29,7 @@ from tests.servers.cluster import ClusterNode, RedisCluster
 PATIENCE = 60.0
 START = 12.0  # seconds for what starts or ends a process, on a machine that is busy; who waits for a part waits longer
 SOME = 6.0  # seconds
+NONE = -1
 ROOT = Path(__file__).parents[2]
 HELD = tuple(f"held.{colour}" for colour in ("async", "sync"))
 APP = """
@@ -63,6 +64,8 @@ class Crowd:
     def __init__(self, cluster: RedisCluster, folder: Path, options: str = "") -> None:
         self.book, self.ledger = Book(), Ledger()
         self.windows: list[Window] = []
+        self.lost: set[int] = set()  # parts whose server has died, and what it did last with it
+        self.unconfirmed = False  # a part does all, and can't confirm it: who sends to any part may be told so
         self._url, self._folder = cluster.url + options, folder
         with Queue(self._url) as queue:
             queue.stats()  # now it is known how its messages are spread
@@ -103,7 +106,9 @@ class Crowd:
 
     @contextlib.contextmanager
     def without(self, part: int, seconds: float) -> Iterator[Callable[[], None]]:
-        """Call what it gives when the part has gone: that takes so long. At the end of the block it is to be back."""
+        """`part`: or NONE, if it is none that goes.
+
+        Call what it gives when the part has gone: that takes so long. At the end of the block it is to be back."""
         self._hold()
         others = [each for each in PARTS if each != part]
         with self._worker() as worker:
@@ -204,7 +209,7 @@ class Crowd:
         """Until all is received that was accepted, and all have ended."""
         self._quiet.set()
         give_up = time.monotonic() + PATIENCE
-        while self.ledger.left() and time.monotonic() < give_up:
+        while self.ledger.left(self.lost) and time.monotonic() < give_up:
             time.sleep(0.05)
         self._over.set()
         self._labour.over.set()
@@ -250,20 +255,25 @@ class Crowd:
 
 def verdict(crowd: Crowd) -> list[str]:
     """What may not be."""
-    wrong = [f"{topic}: {many} were accepted and never came" for topic, many in crowd.ledger.left().items()]
+    wrong = [f"{topic}: {many} were accepted and never came" for topic, many in crowd.ledger.left(crowd.lost).items()]
     wrong += [f"{id} came too early" for id in crowd.ledger.early]
     gone = {window.part for window in crowd.windows}
     again = crowd.ledger.again(gone)
     wrong += [f"{many} of {topic} came again" for topic, many in again.items()]
+    wrong += [f"{body} was sent once and is there {many} times" for body, many in crowd.ledger.doubled().items()]
     accused = Counter(what for what, parts in crowd.book.accused if not gone & parts)
     wrong += [f"{what}, {many} times" for what, many in accused.items()]
-    calls = crowd.book.calls()
+    calls = [call for call in crowd.book.calls() if not (crowd.unconfirmed and _may_be_unconfirmed(call))]
     for window in crowd.windows:
         for what, found in sorted(held_up(calls, window).items()):
             failed = [call for call in found if call.error]
             wrong.append(f"{len(found)} {what}: {len(failed)} failed, such as: {max(found, key=lambda each: each.seconds)}")
             wrong += [f"{what} failed: {failed[0].error}"] if failed else []
     return wrong
+
+
+def _may_be_unconfirmed(call: Call) -> bool:
+    return not call.parts and " send" in call.what and "ConfirmTimeout" in call.error
 
 
 def report(crowd: Crowd) -> str:

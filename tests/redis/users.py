@@ -46,8 +46,11 @@ class Users:
             await self._here.hand.pause()
 
     async def _send_keyless(self) -> None:
-        while not self._here.quiet.is_set():
-            self._accept(await self._here.do("send", [], lambda: self._queue.send(SINK)))
+        for number in itertools.count():
+            if self._here.quiet.is_set():
+                return
+            send = functools.partial(self._queue.send, SINK, self._here.named(f"message {number}"))
+            self._accept(await self._here.do("send", [], send))
             self._accept(*(await self._here.do("send_many", [], lambda: self._queue.send_many(HEARD, [1, 2, 3])) or ()))
             await self._here.hand.pause()
 
@@ -99,7 +102,7 @@ class Users:
 
     def _take(self, delivery: Any) -> None:
         part = name_of(delivery.id).shard
-        self._here.ledger.handed_out(delivery.id, delivery.due)
+        self._here.ledger.handed_out(delivery.id, delivery.due, delivery.body)
         late = max(0.0, time.time() - delivery.due / 1000)
         self._here.book.note(self._here.named("delivery"), [part], time.monotonic() - late)
         self._here.hand.beside(part, self._here.do("ack", [part], delivery.ack))
