@@ -1,5 +1,6 @@
 """The six calendars of a topic: what a slot has no room for goes to finer ones, and comes out on time; and their ids."""
 
+import contextlib
 import random
 import re
 
@@ -8,7 +9,7 @@ import pytest
 from bide.engines.base import NewMessage, Ref
 from bide.engines.redis.protocol.encoding import LAYOUT, LOCAL, SPREAD, TOPIC, id_bytes, id_text, name_of
 from bide.engines.redis.script import scripts
-from bide.errors import SchemaMismatch
+from bide.errors import ConfigError, SchemaMismatch
 from bide.testing.contract.bench import START, Bench
 from tests.redis.keyspace import COLOURS, bench_at, counts_are_true, finish_all, names, put_many, take_all
 from tests.redis.small import use_small_scripts
@@ -142,11 +143,55 @@ async def test_what_an_older_release_has_stored_is_refused_and_said_what_to_do(
         for layout, advice in (("1", "let workers of the older release finish its messages"), ("99", "update bide")):
             client.flushall()
             client.hset("{shop:0}:meta", mapping={"layout": layout, "raw": "1", "mark": "1"})
+            client.hset("{shop:0}:topics", "t", "1")
             before = client.hgetall("{shop:0}:meta")
             with pytest.raises(SchemaMismatch, match=f"layout {layout}.*{advice}"):
                 await send_one(redis_url, colour)
-            assert names(client) == {"{shop:0}:meta"}
+            assert names(client) == {"{shop:0}:meta", "{shop:0}:topics"}
             assert client.hgetall("{shop:0}:meta") == before
+
+
+@both_colours
+@pytest.mark.parametrize("layout", ["1", "2", "99"])
+async def test_what_an_older_release_has_left_empty_is_taken_over(
+    redis_url: str, redis_server: RedisServer, colour: str, layout: str
+) -> None:
+    left = {"layout": layout, "shards": "1", "raw": "1", "mark": "1", "topic": "2", "claim": "0001795831785330"}
+    with redis_server.client() as client:
+        client.flushall()
+        client.hset("{shop:0}:meta", mapping=left)
+        client.hset("{shop:0}:lanes:2993052", "lane", "what has run")
+        if layout == "99":
+            with pytest.raises(SchemaMismatch, match="update bide"):
+                await send_one(redis_url, colour)
+            return
+        async with bench_at(redis_url, colour) as bench:
+            assert (await bench.engine.stats(now=bench.now)).ready == 0
+            assert client.hget("{shop:0}:meta", "layout") == layout.encode()  # who only looks changes nothing
+            claimed = await bench.running("t")
+            assert await bench.end(claimed, "done") == "done"
+        assert client.hget("{shop:0}:meta", "layout") == LAYOUT.encode()
+
+
+@both_colours
+async def test_a_shard_of_an_older_release_that_is_not_empty_is_refused(
+    redis_url: str, redis_server: RedisServer, colour: str
+) -> None:
+    with redis_server.client() as client:
+        client.flushall()
+        for shard in range(3):
+            client.hset(f"{{shop:{shard}}}:meta", mapping={"layout": "1", "shards": "3", "raw": "1", "mark": "1"})
+        client.zadd("{shop:2}:graves", {"7": 1})
+        async with bench_at(f"{redis_url}?shards=3", colour) as bench:
+            for i in range(20):
+                with contextlib.suppress(SchemaMismatch):
+                    await bench.put("t", key=f"{i}")
+            with pytest.raises(SchemaMismatch, match="the older release"):
+                await bench.engine.stats("t", now=bench.now)
+        found = [client.hget(f"{{shop:{shard}}}:meta", "layout") for shard in range(3)]
+        assert found == [LAYOUT.encode(), LAYOUT.encode(), b"1"]
+        with pytest.raises(ConfigError, match="shards=3"):  # else the messages of the last one would be forgotten
+            await send_one(f"{redis_url}?shards=2", colour)
 
 
 def test_both_sides_speak_of_one_layout() -> None:

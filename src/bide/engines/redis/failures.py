@@ -163,7 +163,10 @@ def missing_script(error: theirs.ResponseError) -> bool:
 def layout_advice(found: str) -> str:
     """What to do about messages that another release stored."""
     if found.isdecimal() and int(found) < int(LAYOUT):
-        return "let workers of the older release finish its messages, delete the namespace's keys, or use another namespace"
+        return (
+            "let workers of the older release finish its messages, then this one takes the empty namespace over. Or use "
+            "another namespace, and send them there: docs/redis.md#an-older-layout says how"
+        )
     return "update bide, or use another namespace"
 
 

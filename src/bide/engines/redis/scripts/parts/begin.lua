@@ -62,8 +62,14 @@ local function this_time() -- as fields of `meta`
   return {'raw', format('%d', raw), 'mark', format('%d', us), 'layout', tonumber(shards) and LAYOUT or SPREAD, 'shards', shards}
 end
 
+-- What an older release has left empty is taken over with the first write, and from then on that release refuses it.
 if stored[3] and stored[3] ~= LAYOUT and stored[3] ~= SPREAD then
-  return redis.error_reply('BADLAYOUT ' .. stored[3])
+  local empty = stored[3] == '1' or stored[3] == '2'
+  for kind, count in pairs({topics = 'HLEN', held = 'HLEN', open = 'HLEN', lease = 'ZCARD', graves = 'ZCARD'}) do
+    empty = empty and redis.pcall(count, P .. kind) == 0
+  end
+  if not empty then return redis.error_reply('BADLAYOUT ' .. stored[3]) end
+  stored[3] = false
 end
 
 -- A caller that has it otherwise is refused; but what has run already gets its answer, in `before`.
