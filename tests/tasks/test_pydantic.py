@@ -2,7 +2,7 @@
 
 import logging
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Annotated, Any, NewType
 
 import pytest
@@ -41,6 +41,14 @@ def test_a_model_travels(bide_queue: Queue, model: Any, got: list[Any]) -> None:
     task_with(bide_queue, model, got).send(model(number=1), more=model(number=2))
     bide_queue.testing.advance(0)
     assert got == [model(number=1), model(number=2)]
+
+
+def test_a_model_whose_instant_would_be_told_wrong_is_refused(bide_queue: Queue, model: Any, got: list[Any]) -> None:
+    odd = PLACED.astimezone(timezone(timedelta(hours=1, seconds=1)))
+    task = task_with(bide_queue, model, got)
+
+    with pytest.raises(BadMessage, match=r"its order: it holds a datetime in UTC\+01:00:01, .* Give it in UTC"):
+        task.send(model(number=1, placed=odd))
 
 
 def test_a_model_travels_inside_of_other_things(bide_queue: Queue, model: Any, got: list[Any]) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from bide.core.instants import TIMES, check, exact, odd, told_in
 from bide.core.models import loss_of
 from bide.errors import BadBody, TooLarge
 
@@ -35,6 +36,13 @@ def _dumped(value: Any) -> Any:
     return dump(mode="json", by_alias=True, round_trip=True)  # what the model makes the same of again
 
 
+def _checked(value: Any) -> Any:
+    """The same, but a model whose instants would be told wrong is refused."""
+    if hasattr(type(value), "__pydantic_fields__"):
+        check(value.model_dump())
+    return _dumped(value)
+
+
 class Json:
     """JSON by msgspec: dataclasses, Structs, datetimes, UUIDs, Decimals, enums, bytes (as base64), pydantic models go in."""
 
@@ -46,6 +54,10 @@ class Json:
         raw = self._encode(body)
         if raw.find(b"null") >= 0:  # faster than `in`
             _refuse_not_a_number(msgspec.to_builtins(body, enc_hook=_dumped))
+        if told_in(raw):
+            plain = msgspec.to_builtins(body, builtin_types=TIMES, enc_hook=_checked)
+            if odd(plain) is not None:
+                return self._encode(exact(plain))
         return raw
 
 

@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from bide.core.instants import check, told_in
+
 _HOMES = ("pydantic", "pydantic_core", "pydantic_extra_types", "annotated_types")
 
 
@@ -92,7 +94,10 @@ def written(by: Adapter, value: Any) -> Any:
             made = None
         if made is None:
             raise
-    return by.dump_python(made, mode="json", by_alias=True, round_trip=True)
+    told = by.dump_python(made, mode="json", by_alias=True, round_trip=True)
+    if told_in(msgspec.json.encode(told)):
+        check(by.dump_python(made, mode="python", by_alias=False, round_trip=True))
+    return told
 
 
 def reason(error: Exception) -> str | None:
