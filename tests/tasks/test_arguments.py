@@ -439,8 +439,8 @@ def test_a_type_that_nobody_knows_to_make_is_refused_with_a_sentence(bide_queue:
     def handle(own: Any) -> None: ...
 
     handle.__annotations__["own"] = Own
-    with pytest.raises(BadMessage, match="does not know how to make a Own: take what JSON holds, a dataclass or a Struct"):
-        bide_queue.task("t")(handle).send({})
+    with pytest.raises(ConfigError, match="does not know how to make a Own: take what JSON holds, a dataclass or a Struct"):
+        bide_queue.task("t")(handle)
 
 
 def test_types_that_can_not_be_told_apart_are_a_fault_of_the_task() -> None:

@@ -3,7 +3,6 @@
 import difflib
 import functools
 import inspect
-import sys
 import typing
 from collections.abc import Callable, Mapping
 from inspect import Parameter
@@ -13,7 +12,7 @@ import msgspec
 
 from bide.core import models
 from bide.errors import BadBody, BadOption, ConfigError
-from bide.queue.tasks.hints import same_from_json
+from bide.queue.tasks.hints import same_from_json, unsendable
 from bide.types import SendOptions
 
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
@@ -208,13 +207,12 @@ class Arguments:
 
     def check_early(self) -> None:
         """Refuse now what would not arrive, if the type hints can be looked up already."""
-        if "pydantic" in sys.modules:
-            try:
-                self.prepare()
-            except Lossy:
-                raise
-            except Exception:  # on first use they can be, or that says why not
-                return
+        try:
+            self.prepare()
+        except Lossy:
+            raise
+        except Exception:  # on first use they can be, or that says why not
+            return
 
     def prepare(self) -> type[msgspec.Struct]:
         """Look up the type hints."""
@@ -233,8 +231,17 @@ class Arguments:
                 self._name, fields, kw_only=True, forbid_unknown_fields=self._rest is None, gc=False, frozen=True
             )
             more = taken[self._rest] if self._rest is not None else None
-            for wanted in (shape, more):
-                msgspec.json.Decoder(wanted, dec_hook=_model)  # says now what it can't do
+            try:
+                for wanted in (shape, more):
+                    msgspec.json.Decoder(wanted, dec_hook=_model)  # says now what it can't do
+            except TypeError as error:
+                raise Lossy(
+                    f"The type hints of {self._name}{self._signature} can't be used: {error}. JSON would not tell what it is: "
+                    "take one of these types, or Any."
+                ) from error
+            for name in self._needed:
+                if (why := unsendable(taken[name])) is not None:
+                    raise Lossy(f"{self._name}{self._signature} can't be sent its {name}: {why}.")
         except (NameError, TypeError, AttributeError, RuntimeError) as error:
             raise ConfigError(f"The type hints of {self._name}{self._signature} can't be used: {error}.") from error
         self._shape, self._more, self._models = shape, more, adapters

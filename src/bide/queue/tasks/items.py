@@ -103,14 +103,6 @@ class Items(Arguments):
             many = " Send one item; send_many takes a list of them." if isinstance(body, list) else ""
             raise Unfit(str(error).replace(f"`$.{self.parameter}", "`$") + many) from error.__cause__
 
-    def check_early(self) -> None:
-        try:
-            self.prepare()
-        except Lossy:
-            raise
-        except Exception:  # its hints name what is defined further down
-            return
-
     def prepare(self) -> type[msgspec.Struct]:
         shape = super().prepare()
         if self._decode is not None:
