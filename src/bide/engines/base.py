@@ -258,6 +258,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What a queue was asked for, read and checked: what an engine is made from."""
 
     url: str  # as given; may hold a password, so it is never shown
+    for_test: bool = False  # a test has moved the queue here
     named: bool = True  # False: nobody gave a URL, and this is the file that is used then
     namespace: str = "bide"
     client: object | None = None

@@ -2,8 +2,8 @@
 
 import importlib
 import re
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Protocol
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Capabilities, Finding, Settings
@@ -41,17 +41,22 @@ class Source(Protocol):
 class Guarded:
     """A place whose engines are guarded, for the hooks that are given and for those who read the log at DEBUG."""
 
-    def __init__(self, plain: Source, hooks: Sequence[Hook] = ()) -> None:
+    in_tests: ClassVar[Callable[["Guarded"], None] | None] = None  # the pytest plugin's, told of each engine that is made
+
+    def __init__(self, plain: Source, hooks: Sequence[Hook] = (), *, for_test: bool = False) -> None:
         self.capabilities: Capabilities = plain.capabilities
         self.shown: str = plain.shown
         self.namespace: str = plain.namespace
         self.plain: Source = plain
+        self.for_test: bool = for_test
         self._hooks = hooks
 
     def aio(self) -> AsyncEngine:
+        self._tell_tests()
         return AsyncGuard(self.plain.aio(), self.shown, hooks_for(self._hooks))
 
     def sync(self) -> Engine:
+        self._tell_tests()
         return Guard(self.plain.sync(), self.shown, hooks_for(self._hooks))
 
     def examine(self) -> Sequence[Finding]:
@@ -59,6 +64,10 @@ class Guarded:
 
     def mend(self) -> Sequence[Finding] | None:
         return self.plain.mend()
+
+    def _tell_tests(self) -> None:
+        if Guarded.in_tests is not None:
+            Guarded.in_tests(self)
 
 
 _REDIS = ("bide.engines.redis", "redis")
@@ -107,7 +116,7 @@ def source(settings: Settings, hooks: Sequence[Hook] = ()) -> Source:
             raise
         raise MissingExtra(f'{scheme}:// needs the package {missing.name}: pip install "bide[{extra}]"') from missing
     made: Source = engine.source(settings)
-    return Guarded(made, hooks)
+    return Guarded(made, hooks, for_test=settings.for_test)
 
 
 def scheme_of(url: str) -> str:

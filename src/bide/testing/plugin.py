@@ -1,4 +1,6 @@
-"""The pytest plugin: queues in memory. Their clock begins at the real time and stands still until the test moves it.
+"""The pytest plugin: queues in memory, and a guard against tests that use a real one.
+
+Their clock begins at the real time and stands still until the test moves it.
 
 def test_an_unpaid_order_is_cancelled(bide_queue):
     bide_queue.send("order.cancel", {"order": 42}, delay="15m")
@@ -12,8 +14,69 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bide.engines.registry import Guarded
+from bide.errors import ConfigError
+
 if TYPE_CHECKING:
     from bide import AsyncQueue, Queue
+    from bide.engines.registry import Guarded
+
+MOVE = "Move the queue into memory for the test, `with queue.testing.in_memory():`"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini(
+        "bide_guard",
+        "Tests that use a queue outside of memory: true refuses them, warn names them at the end, false says nothing.",
+        default="warn",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "bide_real: this test uses a queue outside of memory, and bide_guard lets it.")
+    how = str(config.getini("bide_guard")).lower()
+    if how not in ("true", "warn", "false"):
+        raise pytest.UsageError(f"bide_guard is {how}. Give true, warn or false.")
+    if how != "false":
+        config.pluginmanager.register(_RealQueues(refuse=how == "true"), "bide-guard")
+
+
+class _RealQueues:
+    """Those that tests use outside of memory, perhaps because they forgot `in_memory()`."""
+
+    def __init__(self, *, refuse: bool) -> None:
+        self._refuse = refuse
+        self._test: pytest.Item | None = None
+        self._used: dict[str, str] = {}  # by the queue as it is shown: the first test
+
+        Guarded.in_tests = self._meet
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        self._test = item
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_teardown(self) -> None:
+        self._test = None
+
+    def pytest_unconfigure(self) -> None:
+        Guarded.in_tests = None
+
+    def _meet(self, place: Guarded) -> None:
+        if self._test is None or place.for_test or not place.capabilities.persistent:
+            return
+        if self._test.get_closest_marker("bide_real") is not None:
+            return
+        if self._refuse:
+            raise ConfigError(f"This test uses {place.shown} for real. {MOVE}, or mark the test with @pytest.mark.bide_real.")
+        self._used.setdefault(place.shown, self._test.nodeid)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for shown, test in self._used.items():
+            terminalreporter.write_line(
+                f"bide: {test} has used {shown} for real. {MOVE}; bide_guard = true in pytest's configuration refuses such "
+                "tests, and false hides this line."
+            )
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ class Relocatable:
         before = setup.settings, setup.source, setup.later, setup.clock, setup.middleware, setup.moved_by
         clock = FollowingClock() if start is None else ManualClock(start)
         here, other = self._sessions()
-        settings = msgspec.structs.replace(setup.settings, url=url, client=None, clock=clock)
+        settings = msgspec.structs.replace(setup.settings, url=url, client=None, clock=clock, for_test=True)
         source = registry.source(settings, setup.hooks)
         with here.as_new(), other.as_new():
             setup.settings, setup.source, setup.clock, setup.moved_by = settings, source, clock, mover
