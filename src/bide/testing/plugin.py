@@ -19,7 +19,6 @@ from bide.errors import ConfigError
 
 if TYPE_CHECKING:
     from bide import AsyncQueue, Queue
-    from bide.engines.registry import Guarded
 
 MOVE = "Move the queue into memory for the test, `with queue.testing.in_memory():`"
 
