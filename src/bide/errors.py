@@ -32,6 +32,7 @@ BideError
 └── Exists                 another message holds the key (if_exists="error")
 """
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -152,7 +153,17 @@ class LeaseLost(BideError):
 
 
 class Locked(BideError):
-    """Somebody else holds the lock."""
+    """Somebody else holds the lock `name`.
+
+    remaining: seconds until it is free, unless its holder renews it; None if nobody holds it, and others wait for it.
+    retry_after: whole seconds after which to try again, as in HTTP's Retry-After: 1 to 5, since most holders leave earlier.
+    """
+
+    def __init__(self, message: str, name: str = "", remaining: float | None = None) -> None:
+        super().__init__(message)
+        self.name: str = name
+        self.remaining: float | None = remaining
+        self.retry_after: int = max(1, min(5, math.ceil(remaining or 0)))
 
 
 class LockLost(BideError):

@@ -79,7 +79,9 @@ class Model:
                 asks_by = gate.asks_by.get(entry.waiter, self.now)
                 gate.asks_by[entry.waiter] = self.now + entry.asks if asks_by - self.now <= entry.asks * 2 // 3 else asks_by
             since = dict(gate.line).get(entry.waiter or "")
-            agree(f"the answer to {entry}", Entered(None, since), answer)
+            ends = [place.until for place in gate.inside.values()] + [until for until, _ in gate.called.values()]
+            free_in = min(ends) - self.now if ends and entry.is_told else None
+            agree(f"the answer to {entry}", Entered(None, since, free_in), answer)
             return
         gate.inside[entry.holder] = Inside(answer.token or "", self.now + entry.lease)
         gate.last_token = max(gate.last_token, answer.token or "")

@@ -53,8 +53,15 @@ async def asked(entries: Entries, lock: AsyncLock) -> None:
 async def test_one_holds_a_lock_and_another_is_told_so(queue: AsyncQueue, url: str) -> None:
     async with AsyncQueue(url) as other:
         async with queue.lock("order:42"):
-            with pytest.raises(Locked, match="The lock order:42 is taken: wait for it with wait="):
+            with pytest.raises(Locked, match="The lock order:42 is taken: wait for it with wait=") as refused:
                 await other.lock("order:42").__aenter__()
+            locked = refused.value
+            assert (locked.name, locked.retry_after) == ("order:42", 5)
+            assert locked.remaining is not None
+            assert 0 < locked.remaining <= 30
+            with pytest.raises(Locked) as refused:
+                await other.lock("order:42", wait=0.01).__aenter__()
+            assert refused.value.remaining is not None
             async with other.lock("order:43"):
                 pass
         async with other.lock("order:42"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bide import BadTime, Bury, Retry, Snooze, exponential, steps
+from bide import BadTime, Bury, Locked, Retry, Snooze, exponential, steps
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, outcome
 
@@ -202,3 +202,16 @@ def test_what_handlers_raise_can_come_from_another_process() -> None:
     assert became(pickle.loads(pickle.dumps(Retry("2s")))).delay == 2_000
     assert became(pickle.loads(pickle.dumps(Retry()))).delay == 1_000
     assert became(pickle.loads(pickle.dumps(Bury("gone")))).error == "gone"
+
+
+def test_a_lock_that_the_handler_meets_is_no_attempt_unless_the_task_says_so() -> None:
+    met = Locked("The lock order:42 is taken", "order:42", 3.2)
+    assert became(met, attempt=3) == Outcome("release", 4_000)
+    assert became(Locked("nobody holds it, and others wait")) == Outcome("release", 1_000)
+
+    def saying(**options: Any) -> Definition:
+        return Definition(lambda: None, topic="t", aliases=[], max_attempts=3, backoff=steps("2s"), timeout=None, **options)
+
+    assert became(met, of=saying(retry_for=Locked)) == Outcome("retry", 2_000, "Locked: The lock order:42 is taken")
+    assert became(met, of=saying(no_retry_for=(Locked, ValueError))).verdict == "dead"
+    assert became(met, of=saying(retry_for=ValueError)).verdict == "release"

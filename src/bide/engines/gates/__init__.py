@@ -24,10 +24,16 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     It is noted again when it has asked after a third of them.
     """
 
+    @property
+    def is_told(self) -> bool:
+        """Whether somebody waits for the answer: a program. A message is called, and needs no time."""
+        return self.waiter is None or self.asks is not None
+
 
 class Entered(msgspec.Struct, frozen=True, gc=False):
     token: str | None  # None: there is no place
     since: int | None = None  # when the waiter began to wait, if it waits
+    free_in: int | None = None  # ms until a place is free, unless it is kept for longer; a message that waits is not told
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):

@@ -29,6 +29,7 @@ class Gates(ABC):
         - A waiter that no longer asks leaves the line.
         - A waiter that asks again in time keeps its place in the line.
         - A waiter that asks again too late goes to the end of the line.
+        - Who finds no place is told when one is free.
         """
 
     @abstractmethod

@@ -34,7 +34,9 @@ def _enter(gates: Gates, entry: Entry, now: int) -> Entered:
         gate.holders[entry.holder] = Place(token, now + entry.lease)
         entered = Entered(token)
     elif waiter is not None:
-        entered = Entered(None, gate.wait(waiter, entry.asks, now))
+        entered = Entered(None, gate.wait(waiter, entry.asks, now), gate.free_in(now) if entry.is_told else None)
+    else:
+        entered = Entered(None, None, gate.free_in(now))
     gates.changed(entry.gate, now)
     return entered
 

@@ -72,6 +72,11 @@ class Gate:
     def has_room(self) -> bool:
         return len(self.holders) + len(self.called) < self.places
 
+    def free_in(self, now: int) -> int | None:
+        """The ms until the first place is free, whether it is held or kept for a waiter; what is over was cleared."""
+        ends = [place.until for place in self.holders.values()] + [turn.until for turn in self.called.values()]
+        return min(ends) - now if ends else None
+
     def call(self, now: int, most: int) -> list[str]:
         """Those whose turn has come."""
         turns: list[str] = []

@@ -7,7 +7,7 @@ from bide.engines.gates import AGAIN_MS, TURN_MS, Called, Entered, Entry, Held, 
 from bide.engines.postgres.rows import numbers, token_number
 
 CALLS: Mapping[str, str] = {
-    "enter": "select * from {schema}.enter(%s::{text}, %s::{text}, %s::bigint[], %s::bigint[], %s::{text}, %s::bigint[], %s)",
+    "enter": "select * from {schema}.admit(%s::{text}, %s::{text}, %s::bigint[], %s::bigint[], %s::{text}, %s::bigint[], %s)",
     "keep": "select * from {schema}.keep(%s::{text}, %s::{text}, %s::bigint[], %s, %s)",
     "leave": "select * from {schema}.leave(%s, %s::{text}, %s::{text}, %s::bigint[], %s, %s, %s)",
     "recall": "select * from {schema}.recall_gates(%s, %s, %s, %s)",
@@ -31,7 +31,7 @@ def entry_args(entries: Sequence[Entry]) -> list[Any]:
 
 def entered_of(rows: Sequence[Any]) -> list[Entered]:
     """In the order of the batch; the server answers in that of the gates."""
-    return [Entered(None if token is None else f"{token:019d}", since) for _, token, since in sorted(rows)]
+    return [Entered(None if token is None else f"{token:019d}", since, free_in) for _, token, since, free_in in sorted(rows)]
 
 
 def held_args(held: Sequence[Held]) -> list[Any]:

@@ -37,13 +37,14 @@ def _enter(tx: Transaction, namespace: Namespace, gate: Gate, entry: Entry, now:
         token = tx.times.next_token(namespace, now)
         gate.take(entry.holder, token, now + entry.lease)
         return Entered(token_text(token))
+    free_in = gate.free_in(now) if entry.is_told else None
     if entry.waiter is None:
-        return Entered(None)
+        return Entered(None, None, free_in)
     if waiter is None:
         gate.wait(entry.waiter, entry.asks, now)
-        return Entered(None, now)
+        return Entered(None, now, free_in)
     gate.wait_on(waiter, entry.asks, now)
-    return Entered(None, waiter[1])
+    return Entered(None, waiter[1], free_in)
 
 
 def keep(tx: Transaction, namespace: Namespace, held: Sequence[Held], lease: int, now: int | None) -> list[bool]:

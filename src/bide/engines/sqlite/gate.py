@@ -98,6 +98,11 @@ class Gate:
         else:
             self.taken -= 1
 
+    def free_in(self, now: int) -> int | None:
+        """The ms until the first place is free, whether it is held or kept for a waiter; what is over was cleared."""
+        first = self._first("first_end", {"gate": self.id})
+        return first - now if first < NEVER else None
+
     def call(self, now: int, most: int) -> list[str]:
         """Those whose turn has come."""
         room = min(most, self.places - self.taken)

@@ -9,7 +9,7 @@ from typing import Self
 
 from bide.core import options
 from bide.core.when import duration_ms, lease_ms
-from bide.engines.gates import Entry, Held
+from bide.engines.gates import Entered, Entry, Held
 from bide.errors import BadOption, BideError, Locked, LockLost
 from bide.logs import Log
 from bide.queue.aio.calling import PROGRAM, leave, recall
@@ -95,11 +95,11 @@ class AsyncLock:
         if lost and error is None:
             raise LockLost(f"The lock {self.name} was lost before the block ended: somebody else may have done the same.")
 
-    async def _enter(self) -> str | None:
+    async def _enter(self) -> Entered:
         gates = (await self._session.engine()).gates
         waiter = self._holder if self._wait else None
         [entered] = await gates.enter([self._entry(waiter)])
-        return entered.token
+        return entered
 
     def _entry(self, waiter: str | None) -> Entry:
         return Entry(lock_gate(self.name), self._holder, self._ttl, waiter=waiter, asks=ASKS)
@@ -112,10 +112,11 @@ class AsyncLock:
         """The lock's token, and when it was asked for. Raises Locked when that takes too long."""
         asked = looked = time.monotonic()
         until, pause = asked + self._wait, FIRST_LOOK
-        while (token := await self._enter()) is None:
+        while (token := (entered := await self._enter()).token) is None:
             left = until - time.monotonic()
             if left <= 0:
-                raise Locked(f"The lock {self.name} is taken" + self._how_long())
+                remaining = None if entered.free_in is None else entered.free_in / 1000
+                raise Locked(f"The lock {self.name} is taken" + self._how_long(), self.name, remaining)
             await AsyncSignal().wait(min(pause, left))
             pause = min(pause * 1.5, LAST_LOOK)
             if time.monotonic() - looked > RECALL:

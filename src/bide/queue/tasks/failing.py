@@ -24,6 +24,10 @@ class Failing:
         self.on_dead: OnDead | None = on_dead
         self.is_async: bool = inspect.iscoroutinefunction(on_dead)
 
+    def names(self, kind: type[BaseException]) -> bool:
+        """Whether the task says itself what to do with such errors."""
+        return kind in (self._retry_for or ()) or kind in self._no_retry_for
+
     def tries_again(self, error: BaseException) -> bool:
         """Whether a failure is worth another attempt. Of a group, one in no_retry_for decides, and then one in retry_for."""
         raised = list(leaves(error))

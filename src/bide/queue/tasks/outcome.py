@@ -5,6 +5,7 @@ from typing import NamedTuple
 from bide.core.backoff import USUAL, wait_ms
 from bide.core.when import MAX_DELAY_MS, duration_ms
 from bide.engines.base import Verdict
+from bide.errors import Locked
 from bide.logs import Log
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition
@@ -93,6 +94,8 @@ def _decided(error: BaseException, task: Definition, attempt: int, tried_ms: int
         else:
             wait = error.delay_ms if _is_wait(error.delay_ms) else _without_wait(error, task, attempt, by_chance)
         return Outcome("retry", wait, error_text(error.__cause__ or said(error)))
+    if isinstance(error, Locked) and not task.failing.names(Locked):  # as with on_conflict="defer"
+        return Outcome("release", 1_000 * error.retry_after)
     if not task.failing.tries_again(error):
         return Outcome("dead", 0, error_text(error))
     return Outcome("retry", _backoff(task, attempt, by_chance), error_text(error))

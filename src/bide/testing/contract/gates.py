@@ -151,7 +151,7 @@ class Gating:
     @needs("gates")
     async def test_who_does_not_wait_is_forgotten(self, bench: Bench) -> None:
         held = await inside(bench, "a")
-        assert await enter(bench, "b") == Entered(None)
+        assert await enter(bench, "b") == Entered(None, None, LEASE)
         assert await leave(bench, held) == []
         await inside(bench, "c")
 
@@ -177,7 +177,8 @@ class Gating:
         await wait(bench, "v")
         for step in (1, 249, ASKS // 2, ASKS * 2 // 3, ASKS * 2 // 3):
             bench.move(step)
-            assert await enter(bench, "for w", waiter="w", asks=ASKS) == Entered(None, begin)
+            entered = await enter(bench, "for w", waiter="w", asks=ASKS)
+            assert (entered.token, entered.since) == (None, begin)
         assert await leave(bench, held) == ["w"]
         # And who was called has its whole turn
         bench.move(TURN_MS - 1)
@@ -190,9 +191,26 @@ class Gating:
         bench.move(1)
         await wait(bench, "w")
         bench.move(ASKS - 1)
-        assert await enter(bench, "for slow", waiter="slow", asks=ASKS) == Entered(None, bench.now)
+        again = await enter(bench, "for slow", waiter="slow", asks=ASKS)
+        assert (again.token, again.since) == (None, bench.now)
         assert await leave(bench, held) == ["w"]
         assert await leave(bench, Held("g", "w", None)) == ["slow"]
+
+    @needs("gates")
+    async def test_who_finds_no_place_is_told_when_one_is_free(self, bench: Bench) -> None:
+        held = await inside(bench, "a", places=2)
+        bench.move(100)
+        await inside(bench, "b", places=2)
+        assert (await enter(bench, "c", places=2)).free_in == LEASE - 100
+        assert (await enter(bench, "d", places=2, waiter="d", asks=ASKS)).free_in == LEASE - 100
+        # And a place that is kept is free later
+        assert await keep(bench, held, lease=2 * LEASE) == [True]
+        assert (await enter(bench, "c", places=2)).free_in == LEASE
+        # And so is one that is kept for who was called
+        assert await leave(bench, held) == ["d"]
+        assert (await enter(bench, "c", places=2)).free_in == min(LEASE, TURN_MS)
+        # And a message that waits is called, and needs no time
+        assert (await enter(bench, "e", places=2, waiter="e")).free_in is None
 
     # keeping
 

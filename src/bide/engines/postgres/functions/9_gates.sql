@@ -85,9 +85,18 @@ begin
     end if;
 end $$;
 
-create or replace function bide.enter(
+create or replace function bide.free_in(of text, now bigint) returns bigint language sql
+set search_path = pg_catalog, pg_temp as $$
+-- The ms until the first place of a gate is free, whether it is held or kept for a waiter.
+    select greatest(0, least(
+        (select min(p.until) from bide.gate_place p where p.gate = of),
+        (select min(l.until) from bide.gate_line l where l.gate = of and l.until is not null)
+    ) - now)
+$$;
+
+create or replace function bide.admit(
     gates text[], holders text[], leases bigint[], widths bigint[], waiters text[], asks bigint[], given bigint
-) returns table (place bigint, token bigint, since bigint) language plpgsql
+) returns table (place bigint, token bigint, since bigint, free_in bigint) language plpgsql
 set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 -- What may not be lost is committed as the server commits.
@@ -126,6 +135,7 @@ begin
         place := each.place;
         token := null;
         since := null;
+        free_in := null;
         nth := null;
         turn := null;
         by_ := null;
@@ -166,11 +176,21 @@ begin
         if token is not null then
             it.ends := least(it.ends, now + each.lease);
             it.next := least(it.next, now + each.lease);
+        elsif each.waiter is null or each.asks is not null then
+            free_in := bide.free_in(each.gate, now);
         end if;
         return next;
     end loop;
     perform bide.store_gate(was, it, now);
 end $$;
+
+create or replace function bide.enter(
+    gates text[], holders text[], leases bigint[], widths bigint[], waiters text[], asks bigint[], given bigint
+) returns table (place bigint, token bigint, since bigint) language sql
+set search_path = pg_catalog, pg_temp as $$
+-- For the release before.
+    select e.place, e.token, e.since from bide.admit(gates, holders, leases, widths, waiters, asks, given) e
+$$;
 
 create or replace function bide.keep(gates text[], holders text[], tokens bigint[], lease bigint, given bigint)
 returns table (gate text, holder text, token bigint) language plpgsql

@@ -50,8 +50,9 @@ def _entered(told: bytes) -> Entered | Absent:
     if told == _ABSENT_LETTER:
         return ABSENT
     if told[:1] == b"w":
-        return Entered(None, int(told[1:]))
-    return Entered(told.decode() or None)
+        since, _, free_in = told[1:].partition(b",")
+        return Entered(None, int(since) if since else None, int(free_in) if free_in else None)
+    return Entered(told.decode())
 
 
 def keep(held: Sequence[Held], lease: int) -> list[Arg]:

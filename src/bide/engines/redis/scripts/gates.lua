@@ -6,8 +6,9 @@ local BESIDE = 10 -- gates and rates that a script tidies beside its own
 
 -- script: enter
 -- Take places. After what every script is told: a token that is to be passed, how many, and of each: gate, holder, lease in ms,
--- places, waiter ('' none, '+' and its name), ms within which it asks again (0: it does not ask). Gives: now, the last token, and of each: its token, or '' (no place), 'w' and since
--- when it waits, 'a' (not here).
+-- places, waiter ('' none, '+' and its name), ms within which it asks again (0: it does not ask). Gives: now, the last token, and
+-- of each: its token; or 'w', since when it waits ('' if it does not), ',' and in how many ms a place is free ('' for a message
+-- that waits, or if nobody knows); or 'a' (not here).
 
 local TIES = 1024 -- waiters of one ms whose order in the line does not shift the time since when they wait
 local least, emptying = 0, retiring()
@@ -30,7 +31,13 @@ local function wait(gate, waiter, asks, changes)
     call('ZADD', gate.asking, format('%d', now + asks), waiter)
     if not gate.asks then changes[#changes + 1], changes[#changes + 2], gate.asks = 'asking', '1', true end
   end
-  return format('w%d', floor(order / TIES))
+  return format('%d', floor(order / TIES))
+end
+
+-- In how many ms a place is free, unless it is kept for longer.
+local function free_in(gate)
+  local first = first_time(gate.inside)
+  return first < math.huge and format('%d', math.max(0, first - now)) or ''
 end
 
 -- Whether a waiter's turn was called; then it is not any more.
@@ -64,7 +71,7 @@ local function enter(entry)
     gate.changed = true
   end
   gate.places = entry.places
-  local answer = token
+  local answer, since = token, ''
   if not token and (take_turn(gate, waiter) or admits(gate, entry.places, waiter)) then
     answer = next_token()
     changes[#changes + 1], changes[#changes + 2] = member, answer
@@ -74,10 +81,10 @@ local function enter(entry)
     call('ZADD', gate.inside, format('%d', now + entry.lease), member)
     gate.changed = true
   elseif waiter then
-    answer = wait(gate, waiter, entry.asks, changes)
+    since = wait(gate, waiter, entry.asks, changes)
   end
   if #changes > 0 and not is_empty(gate) then call('HSET', gate.key, unpack(changes)) end
-  return answer or ''
+  return answer or 'w' .. since .. ',' .. ((not waiter or entry.asks > 0) and free_in(gate) or '')
 end
 
 local again = before()

@@ -1,0 +1,1 @@
+-- Functions only: who finds no place at a gate is told when one is free.
