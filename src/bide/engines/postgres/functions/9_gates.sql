@@ -88,10 +88,10 @@ end $$;
 create or replace function bide.free_in(of text, now bigint) returns bigint language sql
 set search_path = pg_catalog, pg_temp as $$
 -- The ms until the first place of a gate is free, whether it is held or kept for a waiter.
-    select greatest(0, least(
+    select least(
         (select min(p.until) from bide.gate_place p where p.gate = of),
         (select min(l.until) from bide.gate_line l where l.gate = of and l.until is not null)
-    ) - now)
+    ) - now
 $$;
 
 create or replace function bide.admit(
