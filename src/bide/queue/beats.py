@@ -1,7 +1,8 @@
 """What the heartbeat renews: deliveries, and places in gates, which have leases alike."""
 
+import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from bide.engines.base import MAX_BATCH, Hold
@@ -20,7 +21,7 @@ class Beat:
     any more: it can't be, or its delivery was dropped.
     """
 
-    __slots__ = ("_renewed", "holds", "lease_ms", "lost", "next", "until")
+    __slots__ = ("_extended", "_renewed", "holds", "lease_ms", "lost", "next", "until")
 
     def __init__(self, holds: Iterable[Lease], lease_ms: int, until: int, lost: Callable[[Any], None]) -> None:
         """Either all are deliveries, or all are places."""
@@ -28,6 +29,7 @@ class Beat:
         self.lease_ms: int = lease_ms
         self.until: int = until
         self.lost: Callable[[Any], None] = lost
+        self._extended: dict[Lease, float] = {}  # until when at least, by time.monotonic(), where a user wants that
         self.renewed(until)
 
     def put_off(self, beats: int) -> None:
@@ -38,6 +40,27 @@ class Beat:
         self.until = max(self.until, until)
         self._renewed = time.monotonic()
         self.put_off(BEATS)
+
+    def extend(self, hold: Lease, until: float) -> None:
+        """A user wants this lease to last so long. Renewals must not end it sooner."""
+        self._extended[hold] = until
+
+    def extended_beyond(self, hold: Lease, until: float) -> bool:
+        """Whether a user wants it to last longer than that."""
+        return self._extended.get(hold, 0.0) > until
+
+    def by_length(self) -> Mapping[int, Sequence[Lease]]:
+        """Its leases, by how many milliseconds each is to last now: those that were extended up to a lease longer than wanted,
+        so that many of them are renewed in one call.
+        """
+        if not self._extended:
+            return {self.lease_ms: list(self.holds)}
+        found: dict[int, list[Lease]] = {}
+        now = time.monotonic()
+        for hold in self.holds:
+            leases = math.ceil((self._extended.get(hold, 0.0) - now) * 1000 / self.lease_ms)
+            found.setdefault(max(1, leases) * self.lease_ms, []).append(hold)
+        return found
 
     @property
     def late(self) -> bool:
@@ -94,7 +117,7 @@ class Asked:
 
 
 class Part(NamedTuple):
-    """What is renewed in one call: leases of one length, those of a beat together, and no more than a batch."""
+    """What is renewed in one call: leases of one length, and no more than a batch."""
 
     lease_ms: int
     leases: list[tuple[Beat, Lease]]
@@ -112,12 +135,13 @@ def parts(beats: list[Beat]) -> list[Part]:
     found: list[Part] = []
     open_parts: dict[tuple[bool, int], Part] = {}
     for beat in beats:
-        kind = isinstance(beat, Places), beat.lease_ms
-        part = open_parts.get(kind)
-        if part is None or len(part.leases) + len(beat.holds) > MAX_BATCH:
-            part = open_parts[kind] = Part(beat.lease_ms, [])
-            found.append(part)
-        part.leases.extend((beat, hold) for hold in beat.holds)
+        for length, holds in beat.by_length().items():
+            kind = isinstance(beat, Places), length
+            part = open_parts.get(kind)
+            if part is None or len(part.leases) + len(holds) > MAX_BATCH:
+                part = open_parts[kind] = Part(length, [])
+                found.append(part)
+            part.leases.extend((beat, hold) for hold in holds)
     return found
 
 

@@ -99,6 +99,8 @@ class Heartbeat:
                 beat.renewed(seen + beat.lease_ms)
                 if isinstance(beat, Places):
                     beat.renewed_since(asked)
+            if beat.extended_beyond(hold, asked + part.lease_ms / 1000):  # meanwhile: this has ended it sooner
+                beat.next = time.monotonic()
             if held is False and self.remove(beat, hold):  # else it was ended while its renewal was under way
                 beat.lost(hold)
 
@@ -107,6 +109,15 @@ class Heartbeat:
         with self._lock:
             self._beats[beat] = None
         self._see_to(beat)
+
+    def extended(self, beat: Beat, hold: Hold, lease_ms: int) -> int:
+        """Its user extends a lease, which is to last so many milliseconds from now, or as long as it does without that: for how
+        many the engine is to extend it. Tell this first, so that no renewal ends it sooner.
+        """
+        lease_ms = max(lease_ms, beat.lease_ms)
+        with self._lock:
+            beat.extend(hold, time.monotonic() + lease_ms / 1000)
+        return lease_ms
 
     def keeps(self) -> bool:
         """Whether there are leases that it renews."""

@@ -41,6 +41,7 @@ class Taken(NamedTuple):
     slot: int  # where the claim log has the claim
     in_sync: Callable[[AsyncDelivery], Delivery]
     unkept: Callable[[Beat, Hold], object]  # is told of a message whose lease is to be renewed no longer
+    kept: Callable[[Hold, int], int]  # is told of a lease that is extended: for how long it is to be
 
 
 class Handling:
@@ -70,6 +71,7 @@ class Handling:
         self.places: Places | None = None  # in the gates of its task
         self.batch: Shared | None = None  # that it is handled in
         self._sync_delivery: Delivery | None = None
+        delivery.kept = taken.kept
 
     def __str__(self) -> str:
         return name(self.delivery)
@@ -125,6 +127,7 @@ class Handling:
         """
         if not self.task.is_async and self._sync_delivery is None:
             self._sync_delivery = self.taken.in_sync(self.delivery)
+            self._sync_delivery.hold, self._sync_delivery.kept = self.delivery.hold, self.delivery.kept
             if self.delivery.expired:
                 self._sync_delivery.expired = True
         present = self._sync_delivery or self.delivery

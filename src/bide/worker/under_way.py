@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -90,7 +91,7 @@ class UnderWay:
         beat = Beat(map(_hold, claimed), self._lease_ms, until, self._lost_soon)
         self._heartbeat.add(beat)
         served = self._served
-        shared = Taken(beat, slot, self._in_sync, self._heartbeat.remove)
+        shared = Taken(beat, slot, self._in_sync, self._heartbeat.remove, partial(self._heartbeat.extended, beat))
         handlings = [Handling(each, served[each.claimed.topic], shared) for each in claimed]
         self._handlings.update(zip(map(_hold, claimed), handlings, strict=True))
         for topic, count in Counter(map(_topic, claimed)).items():

@@ -44,6 +44,7 @@ class AsyncDelivery:
         "ending",
         "expired",
         "hold",
+        "kept",
         "now",
         "returned",
     )
@@ -65,6 +66,7 @@ class AsyncDelivery:
         self.expired: bool = False  # in a handler: its timeout has passed, or its lease was lost, and it should stop
         self.claimed: Claimed = claimed
         self.hold: Hold = Hold(claimed.topic, claimed.id, claimed.token)  # as an engine identifies the delivery
+        self.kept: Callable[[Hold, int], int] | None = None  # of a lease that is renewed: for how long it is to be extended
         self.now: int = now
         self._engine = engine
         self._settles = settles
@@ -167,8 +169,15 @@ class AsyncDelivery:
         await self._end("dead", 0, reason, connection)
 
     async def extend(self, lease: Duration) -> None:
-        """Extend the lease: it ends this long from now."""
-        [held] = await self._engine.extend([self.hold], lease_ms(lease))
+        """Extend the lease: it ends this long from now.
+
+        Where bide renews the lease, as for handlers and in `listen`, it lasts at least this long, and is renewed after that as
+        long as the message is yours. There, this never makes it end sooner than it does by itself.
+        """
+        wanted = lease_ms(lease)
+        if self.kept is not None:
+            wanted = self.kept(self.hold, wanted)
+        [held] = await self._engine.extend([self.hold], wanted)
         if not held:
             self.mark_ended()
             raise self._lost("extend")

@@ -216,6 +216,7 @@ class AsyncReceiver:
 
         beat = Beat([hold], lease_ms, until, lost)
         held.add(hold)
+        delivery.kept = functools.partial(self._heartbeat.extended, beat)
         delivery.on_end(end, functools.partial(self._heartbeat.drop, beat, hold))
         self._heartbeat.add(beat)
 

@@ -210,6 +210,7 @@ class Receiver:
 
         beat = Beat([hold], lease_ms, until, lost)
         held.add(hold)
+        delivery.kept = functools.partial(self._heartbeat.extended, beat)
         delivery.on_end(end, functools.partial(self._heartbeat.drop, beat, hold))
         self._heartbeat.add(beat)
 
