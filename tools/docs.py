@@ -47,6 +47,7 @@ WORDS = {
     "past": "keeps attempts and dead letters of messages that move in",
     "schedules": "schedules",
     "ordered": "exact order of due times",
+    "instants": "no `at=` before the server's clock has reached it, also after it was set back",
     "transactional": "joins your transaction",
     "wake": "a send wakes an idle receiver",
     "persistent": "outlives the process",

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from bide.core.when import check_delay, due_time
+from bide.core.when import Planned, check_delay, due_time
 from bide.engines import base
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Claim, Hold, Move, NewMessage, Ref, Seen
@@ -16,8 +16,8 @@ from bide.errors import BadOption
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 from bide.wakeable import AsyncSignal
 
-LACKS = dict.fromkeys(("keys", "idempotent", "pause", "priority", "gates", "results", "persistent", "traces", "past"), False)
-CAPABILITIES = base.Capabilities(accepted="in a dict", colours=frozenset({"async"}), **LACKS)
+LACKS = ("keys", "idempotent", "pause", "priority", "gates", "results", "persistent", "traces", "past", "instants")
+CAPABILITIES = base.Capabilities(accepted="in a dict", colours=frozenset({"async"}), **dict.fromkeys(LACKS, False))
 Ids = Sequence[str] | None
 Now = int | None
 Text = str | None
@@ -195,7 +195,7 @@ class Skeleton(AsyncEngine):
 
     def _move(self, message: Message | None, move: base.Move, at: int) -> RescheduleResult:
         if message and message.kind == "scheduled" and move.seen in (None, message.due):
-            message.since, message.began = move.due(message.due, message.since, at, at), None
+            message.since, message.began = move.planned(Planned(message.due, message.since, False), at, at, at).due, None
             self._shelf.schedule(message, message.since)
             return RescheduleResult.MOVED
         return RescheduleResult[_why(message)]

@@ -11,6 +11,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from bide.core.when import Planned
 from bide.engines.base import (
     OPERATION_MS,
     Capabilities,
@@ -63,8 +64,10 @@ def _merged(held: bytes, new: bytes) -> bytes | None:
 class Model:
     """Is told every call and its answer. Raises Divergence when an answer breaks a promise."""
 
-    def __init__(self, can: Capabilities, *, dead_for: int, dead_max: int) -> None:
+    def __init__(self, can: Capabilities, *, dead_for: int, dead_max: int, looks_again: int = 0) -> None:
+        """`looks_again`: ms after which the engine looks again whether a clock that was behind has reached an instant."""
         self.can = can
+        self.looks_again = looks_again
         self.expected: Expected = Expected()
         self.operations: dict[tuple[str, str | None, str | None], tuple[int, Sent]] = {}
         self.periods: dict[tuple[str, str | None], tuple[int, Sent]] = {}  # of what is sent once: until when
@@ -89,18 +92,18 @@ class Model:
 
     def _put(self, new: NewMessage, sent: Sent) -> None:
         self.leaving.meet(new.topic)
-        due = self._due(new.delay, new.at)
+        when = self._planned(new.delay, new.at)
         until, only = self.periods.get((new.topic, new.key), (0, None))
         if new.unique_for is not None and only and self.now < until:
             told: Outcome = "duplicate" if new.if_exists == "keep" else "exists"
             agree(f"put {new}", replace(only, outcome=told), sent)
             return
         if new.past is not None and new.past.dead:
-            self._put_dead(new, new.past, due, sent)
+            self._put_dead(new, new.past, when, sent)
             return
         message = self._holder(new.topic, new.key)
         if new.max_wait is not None:
-            new, due = self._bounded(new, due, message if message and message.pending else None)
+            new, when = self._bounded(new, when, message if message and message.pending else None)
         if message and new.if_exists in ("keep", "error") and not message.sends(new):
             outcome = "kept" if new.if_exists == "keep" else "exists"
             agree(f"put {new}", Sent(message.id, new.topic, message.due, outcome), sent)  # type: ignore[arg-type]
@@ -112,16 +115,11 @@ class Model:
                 message.sent = message.sent if body is None else replace(message.sent, body=body)
                 return
         if message and message.pending and new.if_exists != "merge":
-            later = new.if_exists == "later"
-            due = max(due, message.due) if later else due
-            agree(f"put {new}", Sent(message.id, new.topic, due, "postponed" if later else "replaced"), sent)
-            message.step("replace")
-            message.sent, message.attempt, message.last_error, message.order = new, 0, None, None
-            message.traces = []
+            when = self._replace(message, new, when, sent)
         else:
             if message:
                 message.key = None
-            agree(f"put {new}", Sent(sent.id, new.topic, due, "created"), sent)
+            agree(f"put {new}", Sent(sent.id, new.topic, when.due, "created"), sent)
             insist(bool(sent.id) and sent.id not in self.expected.messages, f"put {new}: {sent.id!r} is not a new id.")
             if new.unique_for is not None:
                 self.periods[new.topic, new.key] = self.now + new.unique_for, sent
@@ -130,16 +128,26 @@ class Model:
             message.step("send")
             if new.past is not None:
                 self._live_through(message, new.past)
-        message.plan(due)
+        message.plan(when)
         self._ripen(message)
 
-    def _put_dead(self, new: NewMessage, past: Past, due: int, sent: Sent) -> None:
-        agree(f"put {new}", Sent(sent.id, new.topic, due, "created"), sent)
+    def _replace(self, message: Message, new: NewMessage, when: Planned, sent: Sent) -> Planned:
+        later = new.if_exists == "later"
+        if later:
+            when = self._told(max(when.due, message.due), instant=when.instant or message.instant)
+        agree(f"put {new}", Sent(message.id, new.topic, when.due, "postponed" if later else "replaced"), sent)
+        message.step("replace")
+        message.sent, message.attempt, message.last_error, message.order = new, 0, None, None
+        message.traces = []
+        return when
+
+    def _put_dead(self, new: NewMessage, past: Past, when: Planned, sent: Sent) -> None:
+        agree(f"put {new}", Sent(sent.id, new.topic, when.due, "created"), sent)
         insist(bool(sent.id) and sent.id not in self.expected.messages, f"put {new}: {sent.id!r} is not a new id.")
         message = Message(sent.id, new, new.key, order=len(self.expected.messages))
         self.expected.add(message)
         message.step("move in")
-        message.plan(due)
+        message.plan(when)
         message.died = self.now
         self._live_through(message, past)
 
@@ -148,13 +156,14 @@ class Model:
         for record in past.traces if self.can.traces else ():
             message.record(record)
 
-    def _bounded(self, new: NewMessage, due: int, message: Message | None) -> tuple[NewMessage, int]:
+    def _bounded(self, new: NewMessage, when: Planned, message: Message | None) -> tuple[NewMessage, Planned]:
         """Not later than its longest wait after the first of such sends, of which none was delivered; a header tells it."""
         first = self.now
         if message and not message.attempt:
             first = int(message.sent.headers.get("bide-first", first))
         marked = {"bide-first": f"{first:013}", **new.headers}
-        return replace(new, headers=marked), min(due, first + (new.max_wait or 0))
+        bound = first + (new.max_wait or 0)
+        return replace(new, headers=marked), when if when.due <= bound else self._told(bound)
 
     def claim(
         self,
@@ -181,15 +190,19 @@ class Model:
         agree("claim's now", self.now, answer.now)
         count = len(answer.messages)
         insist(count <= limit, f"claim: {count} messages are more than the limit of {limit}.")
+        vague = {each.id: each.held_up for each in [*waiting, *ready] if each.vague(self.now)}
         left = {each.id: each for each in ready}
         taken = [self._hand_out(claimed, left, lease) for claimed in answer.messages]
         for each in taken:
             each.request = request
         if self.can.ordered:
-            check_order(taken, left.values())
+            check_order(*([each for each in some if each.id not in vague] for some in (taken, left.values())))
         if not answer.more:
-            agree("claim's count", min(limit, len(ready)), count)
-            soonest = min((each.due for each in waiting), default=None)
+            sure = len(ready) - sum(each.id in vague for each in ready)
+            agree("claim's count", max(count, min(limit, sure)), count)
+            soonest = min(map(self._comes, waiting), default=None)
+            if vague and answer.next_due is not None and self.now < answer.next_due <= max(vague.values()):
+                soonest = answer.next_due
             at_once = count == limit and answer.next_due is not None and answer.next_due <= self.now
             in_time = partial(fits, soonest=soonest, now=self.now, ordered=self.can.ordered)
             later = soonest is not None and (answer.next_due is None or answer.next_due > soonest)
@@ -198,7 +211,7 @@ class Model:
                 at_once or left_to_others or in_time(answer.next_due),
                 f"claim: next due is {soonest}, not {answer.next_due}.",
             )
-            starved = {each.topic for each in ready} - {each.topic for each in taken}
+            starved = {each.topic for each in ready if each.id not in vague} - {each.topic for each in taken}
             insist(limit < len(set(topics)) or not starved, f"claim: nothing was taken from {starved}, though there was room.")
         if request:
             self.requests[request] = list(answer.messages)
@@ -271,7 +284,7 @@ class Model:
             message.attempt -= 1
         if end.began is not None:
             message.began, message.began_by = end.began, None
-        message.due, message.order = due, None
+        message.come_back(due)
         self._ripen(message)
         return "scheduled"
 
@@ -388,7 +401,7 @@ class Model:
             if self._holder(topic, message.key):
                 message.key = None
             message.step("requeue")
-            message.plan(shown[message.id].due)
+            message.plan(self._told(shown[message.id].due))
             message.attempt, message.last_error, message.order = 0, None, None
             self._ripen(message)
         agree("requeue", Swept(min(limit, len(asked)), len(asked) > limit, sum(each.key is None for each in had_key)), answer)
@@ -449,7 +462,7 @@ class Model:
         for each in self.expected.alive.values():
             if not each.ended:
                 times = (
-                    each.due,
+                    max(each.due, each.held_up) if each.pending else each.due,
                     each.expires,
                     each.lease_until,
                     each.died + self.leaving.dead_for if each.stage == "dead" else None,
@@ -459,27 +472,46 @@ class Model:
 
     def _at(self, now: int) -> None:
         self.expected.now = max(self.now, now)
+        self.expected.wall = min(self.now, now) if self.can.instants else self.now
         self.expected.forget_ended()
         for message in self.expected.alive.values():
             self._ripen(message)
 
     def _ripen(self, message: Message) -> None:
         """What time alone does to a message."""
-        if message.stage == "scheduled" and message.due <= self.now:
+        early = message.instant and message.due > self.expected.wall
+        if early and message.pending and message.due <= self.now:
+            message.held_up = self.now + self.looks_again
+        if message.stage == "scheduled" and message.due <= self.now and not early:
             message.step("due")
-        if message.stage == "ready" and message.too_late(self.now):
+        elif message.stage == "ready" and early:
+            message.step("clock set back")
+        if message.pending and message.due <= self.now and message.too_late(self.now):
             message.step("expire")
             self.leaving.fade(message)
 
     def _due(self, delay: int, at: int | None = None) -> int:
-        due = self.now + delay if at is None else max(at, self.now)
+        due = self.now + delay if at is None else at if at > self.expected.wall else self.now
         return -(-due // self.can.tick) * self.can.tick
 
-    def _moved(self, message: Message, move: Move) -> int:
+    def _planned(self, delay: int, at: int | None) -> Planned:
+        return self._told(self._due(delay, at), instant=at is not None and at > self.expected.wall)
+
+    def _told(self, due: int, *, instant: bool = False) -> Planned:
+        """While the clock is behind, engine time goes on at half its speed until the clock has come to an instant."""
+        wall = self.expected.wall
+        instant = instant and self.can.instants and due > wall
+        return Planned(due, max(due, self.now + (due - wall + 1) // 2) if instant else due, instant)
+
+    def _comes(self, message: Message) -> int:
+        """When a message that is not ready is."""
+        return message.due if message.due > self.now else self._told(message.due, instant=True).since
+
+    def _moved(self, message: Message, move: Move) -> Planned:
         if move.origin == "now":
-            return self._due(move.delay, move.at)
+            return self._planned(move.delay, move.at)
         begin = message.due if move.origin == "due" else message.since
-        return min(begin + move.delay, self._due(self.can.max_delay))
+        return self._told(min(begin + move.delay, self._due(self.can.max_delay)), instant=message.instant)
 
     def _bury(self, message: Message, error: str | None) -> None:
         message.step("bury")

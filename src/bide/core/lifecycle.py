@@ -5,12 +5,13 @@ from typing import Literal, TypeAlias
 Stage: TypeAlias = Literal["new", "scheduled", "ready", "leased", "dead", "done", "cancelled", "expired", "purged"]
 Step: TypeAlias = Literal[
     "send", "due", "claim", "ack", "retry", "release", "bury", "lease ends", "cancel",
-    "reschedule", "replace", "expire", "requeue", "purge", "drop", "move in",
+    "reschedule", "replace", "expire", "requeue", "purge", "drop", "move in", "clock set back",
 ]  # fmt: skip
 
 LIFE: tuple[tuple[Stage, Step, Stage], ...] = (
     ("new", "send", "scheduled"),
     ("scheduled", "due", "ready"),
+    ("ready", "clock set back", "scheduled"),
     ("ready", "claim", "leased"),
     ("leased", "ack", "done"),
     ("leased", "retry", "scheduled"),
@@ -28,13 +29,15 @@ LIFE: tuple[tuple[Stage, Step, Stage], ...] = (
     ("ready", "purge", "purged"),
     ("dead", "purge", "purged"),
     ("ready", "expire", "expired"),
+    ("scheduled", "expire", "expired"),
     ("dead", "requeue", "scheduled"),
     ("dead", "drop", "purged"),
     ("new", "move in", "dead"),
 )
 """From, by, to. A message scheduled for now is due at once. "bury" is asked for, or follows the last attempt;
 "expire" on a leased message happens when it would come back too late; "drop" is the end of a dead letter's keeping;
-"move in" brings a dead letter of another queue."""
+"move in" brings a dead letter of another queue; "clock set back" happens to an instant that the server's clock has not reached,
+as it stands then, and which may expire before it does."""
 
 ENDS: frozenset[Stage] = frozenset({"done", "cancelled", "expired", "purged"})
 

@@ -94,6 +94,38 @@ def due_time(delay: int, at: int | None, floor: int, ceiling: int) -> int:
     return ceiling + delay if delay else floor
 
 
+class Planned(NamedTuple):
+    """When a message is due.
+
+    An instant is by the wall clock, and a delay ends by engine time, which is ahead while the clock has been set back.
+    """
+
+    due: int
+    since: int  # when engine time will have come to it
+    instant: bool
+
+    def ready(self, now: int, wall: int) -> bool:
+        return self.due <= (wall if self.instant else now)
+
+
+def planned(delay: int, at: int | None, floor: int, ceiling: int, wall: int) -> Planned:
+    """As due_time, when the wall clock shows `wall`, or engine time if that is less. What is for the past is for now."""
+    if at is not None and at > wall:
+        return planned_at(at, floor, wall)
+    due = due_time(delay, None, floor, ceiling) if at is None else floor
+    return Planned(due, due, False)
+
+
+def planned_at(at: int, now: int, wall: int) -> Planned:
+    """An instant that the wall clock has not reached. While it is behind, engine time goes on at half its speed."""
+    return Planned(at, max(at, reached_at(at, now, wall)), True)
+
+
+def reached_at(at: int, now: int, wall: int) -> int:
+    """What engine time is when a wall clock that is behind reaches an instant: rounded up, so never too early."""
+    return now + (at - wall + 1) // 2
+
+
 class Dues(NamedTuple):
     """When several messages are due: after a delay, evenly spread over so many milliseconds."""
 

@@ -4,7 +4,8 @@
 Every line below that begins with a dash is a promise, and the contract suite has a test of that name. Verbs are
 batch first: a batch has at most MAX_BATCH items and is answered in its order. `now` is for tests and in-process
 engines, in milliseconds; None means the engine's own clock, and a `now` that is behind the engine's time counts as
-the engine's time, which never goes back. An expired message counts as ended for every verb, although stats and
+the engine's time, which never goes back. An instant (`at`) waits for the clock itself as it stands, which is then the `now`
+that was given. An expired message counts as ended for every verb, although stats and
 scan may show it until tend or claim has met it.
 """
 
@@ -125,6 +126,12 @@ class AsyncEngine(ABC):
         within its topic.
 
         - A message is never handed out early.
+        - An instant is never handed out before the clock has reached it.
+        - A delay counts on engine time.
+        - The last time that a message was given says which time it waits for.
+        - An instant stays one when its lease ends.
+        - An instant does not expire while the clock is behind it.
+        - What waits for the clock is scheduled.
         - A due message is handed out to one holder at a time.
         - A claim takes no more than its limit.
         - What is due first comes first.

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from bide.clock import Clock
-from bide.core.when import MAX_DELAY_MS, due_time
+from bide.core.when import MAX_DELAY_MS, Planned, planned, planned_at
 from bide.types import State, Stats
 
 MAX_BATCH = 1_000  # messages in one call, so that no server is held up by one of them
@@ -39,6 +39,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     results: bool = True  # what tasks return is kept, and messages may wait for others
     past: bool = True  # a message may be put with the attempts that it has had elsewhere, or as a dead letter
     ordered: bool = True  # due order is exact; otherwise a backlog may come in the order of sending
+    instants: bool = True  # `at` waits for the server's clock, as it stands; otherwise for engine time, which may be ahead
     transactional: bool = False  # connection= joins the caller's transaction
     wake: bool = True  # wait returns for a message sent by anybody; otherwise only by time
     persistent: bool = True  # outlives the process
@@ -148,11 +149,12 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     origin: Origin = "now"  # what the delay counts from: the engine's now, its due time, or since when it waits
     seen: int | None = None  # its due time as it was seen: if it has another, it is left alone, and the answer is gone
 
-    def due(self, due: int, since: int, floor: int, ceiling: int) -> int:
-        """Of a message with these times, when now is between floor and ceiling."""
+    def planned(self, was: Planned, floor: int, ceiling: int, wall: int) -> Planned:
+        """Of a message with these times, when now is between floor and ceiling. What is told from an instant is one, too."""
         if self.origin == "now":
-            return due_time(self.delay, self.at, floor, ceiling)
-        return min((due if self.origin == "due" else since) + self.delay, floor + MAX_DELAY_MS)
+            return planned(self.delay, self.at, floor, ceiling, wall)
+        due = min((was.due if self.origin == "due" else was.since) + self.delay, floor + MAX_DELAY_MS)
+        return planned_at(due, floor, wall) if was.instant and due > wall else Planned(due, due, False)
 
 
 class End(msgspec.Struct, frozen=True, gc=False):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from bide.core.when import Planned, planned_at
 from bide.engines.base import NewMessage
 
 FIRST = "bide-first"
@@ -24,15 +25,23 @@ def first_sent(headers: Mapping[str, str]) -> int | None:
     return int(text) if len(text) == _DIGITS and text.isdecimal() and text.isascii() else None
 
 
-def bounded(new: NewMessage, due: int, now: int, held: tuple[int, int, Mapping[str, str]] | None) -> tuple[NewMessage, int]:
-    """The message as it is to be stored, and when it is due.
+def bounded(new: NewMessage, when: Planned, now: int, held: tuple[int, Mapping[str, str]] | None) -> tuple[NewMessage, Planned]:
+    """The message as it is to be stored, and when it is due by itself.
 
-    `held`: due time, attempts and headers of the pending message that it changes. A delivery ends what was sent before. What is
-    later than the bound already stays where it is.
+    `held`: attempts and headers of the pending message that it changes. A delivery ends what was sent before.
     """
     assert new.max_wait is not None
-    due_before, attempt, headers = (0, 0, new.headers) if held is None else held
+    attempt, headers = (0, new.headers) if held is None else held
     first = first_sent(headers) if held is not None and not attempt else None
     if first is None:
-        first = now if new.at is not None else due - new.delay  # rounded up, as its time is: it is never early
-    return replace(new, headers=marked(new.headers, first)), max(due_before, min(due, first + new.max_wait))
+        first = now if new.at is not None else when.due - new.delay  # rounded up, as its time is: it is never early
+    bound = first + new.max_wait
+    return replace(new, headers=marked(new.headers, first)), when if when.due <= bound else Planned(bound, bound, False)
+
+
+def later_of(new: Planned, held: Planned, now: int, wall: int) -> Planned:
+    """The later of two times. If one of them is an instant, so is this: rather late than early."""
+    due = max(new.due, held.due)
+    if due > wall and (new.instant or held.instant):
+        return planned_at(due, now, wall)
+    return Planned(due, due, False)

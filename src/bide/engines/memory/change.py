@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from bide.clock import MS
-from bide.core.when import Dues, check_delay, due_time
+from bide.core.when import Dues, Planned, check_delay, planned
 from bide.engines.base import OPERATION_MS, Condition, Move, NewMessage, Ref, Seen, Swept, operation_of, period_of
-from bide.engines.debounce import bounded
+from bide.engines.debounce import bounded, later_of
 from bide.engines.memory.store import Store
 from bide.engines.memory.topic import DEAD, PENDING, Message
 from bide.engines.merge import joined
@@ -25,15 +25,16 @@ def put(store: Store, messages: Sequence[NewMessage], now: int | None) -> list[S
         for new in messages:
             check_delay(new.delay, new.at, floor)
         return [
-            _create(store, new, due_time(new.delay, new.at, floor, ceiling), floor)
+            _create(store, new, planned(new.delay, new.at, floor, ceiling, store.wall), floor)
             if new.key is None and new.operation is None
-            else _once(store, new, due_time(new.delay, new.at, floor, ceiling), floor)
+            else _once(store, new, planned(new.delay, new.at, floor, ceiling, store.wall), floor)
             for new in messages
         ]
 
 
-def _create(store: Store, new: NewMessage, due: int, now: int) -> Sent:
-    message = Message(store.new_id(), new, due, due, new.key, store.new_entry())
+def _create(store: Store, new: NewMessage, when: Planned, now: int) -> Sent:
+    due = when.due
+    message = Message(store.new_id(), new, due, when.since, new.key, store.new_entry(), instant=when.instant)
     store.messages[message.id] = message
     if new.past is not None:
         message.content = replace(new, past=None)
@@ -48,14 +49,14 @@ def _create(store: Store, new: NewMessage, due: int, now: int) -> Sent:
     return Sent(message.id, new.topic, due, "created")
 
 
-def _once(store: Store, new: NewMessage, due: int, now: int) -> Sent:
+def _once(store: Store, new: NewMessage, when: Planned, now: int) -> Sent:
     """A message that may have been put before: by its operation, or under its key."""
     if new.operation is None:
-        return _keyed(store, new, due, now)
+        return _keyed(store, new, when, now)
     forget_operations(store, now)
     name = operation_of(new)
     if name not in store.operations:
-        store.operations[name] = (now, _keyed(store, new, due, now))
+        store.operations[name] = (now, _keyed(store, new, when, now))
     return store.operations[name][1]
 
 
@@ -72,13 +73,13 @@ def forget_periods(store: Store, now: int) -> None:
         del store.periods[heapq.heappop(store.period_ends)[1]]
 
 
-def _only(store: Store, new: NewMessage, key: str, due: int, now: int) -> Sent:
+def _only(store: Store, new: NewMessage, key: str, when: Planned, now: int) -> Sent:
     """A message that is the only one of its key for a time."""
     forget_periods(store, now)
     name = period_of(new)
     if name in store.periods:
         return store.periods[name][1] if new.if_exists == "keep" else replace(store.periods[name][1], outcome="exists")
-    sent = _held(store, new, key, due, now)
+    sent = _held(store, new, key, when, now)
     if sent.created and new.unique_for is not None:
         until = now + new.unique_for
         store.periods[name] = until, replace(sent, outcome="duplicate")
@@ -86,28 +87,28 @@ def _only(store: Store, new: NewMessage, key: str, due: int, now: int) -> Sent:
     return sent
 
 
-def _keyed(store: Store, new: NewMessage, due: int, now: int) -> Sent:
+def _keyed(store: Store, new: NewMessage, when: Planned, now: int) -> Sent:
     if new.key is None or (new.past is not None and new.past.dead):
-        return _create(store, new, due, now)
+        return _create(store, new, when, now)
     if new.unique_for is not None:
-        return _only(store, new, new.key, due, now)
-    return _held(store, new, new.key, due, now)
+        return _only(store, new, new.key, when, now)
+    return _held(store, new, new.key, when, now)
 
 
-def _held(store: Store, new: NewMessage, key: str, due: int, now: int) -> Sent:
+def _held(store: Store, new: NewMessage, key: str, when: Planned, now: int) -> Sent:
     holder = store.find(Ref(topic=new.topic, key=key), now)
     if holder is not None:
         own = holder.id == new.within and holder.stage != PENDING
         if new.if_exists in ("keep", "error") and not own:
             return Sent(holder.id, new.topic, holder.due, "kept" if new.if_exists == "keep" else "exists")
         if holder.stage == PENDING and new.if_exists != "merge":
-            return _replace(store, holder, new, due, now)
+            return _replace(store, holder, new, when, now)
         if holder.stage == PENDING and not holder.attempt and (sent := _merge(holder, new)) is not None:
             return sent
         holder.key = None  # it is running, was delivered, or is full, and goes on without: the new message takes the key over
     if new.max_wait is not None:
-        new, due = bounded(new, due, now, None)
-    sent = _create(store, new, due, now)
+        new, when = bounded(new, when, now, None)
+    sent = _create(store, new, when, now)
     store.topics[new.topic].keys[key] = store.messages[sent.id]
     return sent
 
@@ -122,13 +123,13 @@ def _merge(holder: Message, new: NewMessage) -> Sent | None:
     return Sent(holder.id, new.topic, holder.due, "merged")
 
 
-def _replace(store: Store, holder: Message, new: NewMessage, due: int, now: int) -> Sent:
+def _replace(store: Store, holder: Message, new: NewMessage, when: Planned, now: int) -> Sent:
     holder.entry = store.new_entry()
     store.topics[new.topic].forget()
     later = new.if_exists == "later"
     if new.max_wait is not None:
-        new, due = bounded(new, due, now, (holder.due, holder.attempt, holder.content.headers))
-    holder.due = holder.since = max(due, holder.due) if later else due
+        new, when = bounded(new, when, now, (holder.attempt, holder.content.headers))
+    holder.plan(later_of(when, holder.planned, now, store.wall) if later else when)
     holder.began = None
     holder.traces = b""
     holder.content = new
@@ -189,7 +190,7 @@ def _reschedule(store: Store, move: Move, floor: int, ceiling: int) -> Reschedul
         return RescheduleResult.GONE
     message.entry = store.new_entry()
     store.topics[message.content.topic].forget()
-    message.due = message.since = move.due(message.due, message.since, floor, ceiling)
+    message.plan(move.planned(message.planned, floor, ceiling, store.wall))
     message.began = None
     store.schedule(message, floor)
     store.expire_in_time(message)
@@ -223,7 +224,7 @@ def _revive(store: Store, message: Message, due: int, now: int) -> bool:
     del topic.dead[message.id]
     message.attempt = 0
     message.last_error = None
-    message.due = message.since = due
+    message.plan(Planned(due, due, False))
     message.began = None
     message.entry = store.new_entry()
     store.schedule(message, now)
@@ -243,7 +244,11 @@ def purge(store: Store, topic: str, state: State, ids: Sequence[str] | None, lim
             found.dead_dropped = 0
             doomed = list(itertools.islice(found.dead.values(), limit + 1))
         else:
-            pending = (message for _, _, message in found.entries() if message.state(at) == state and not message.expired(at))
+            pending = (
+                message
+                for _, _, message in found.entries()
+                if message.state(at, store.wall) == state and not message.expired(at)
+            )
             doomed = list(itertools.islice(pending, limit + 1))
         for message in doomed[:limit]:
             store.end_pending(message) if message.stage == PENDING else store.end(message)

@@ -21,7 +21,7 @@ def claim(store: Store, topics: Sequence[str], limit: int, lease: int, request: 
             held = _lease(store, _choose(store, awake, limit, at), at + lease, request, at)
         messages = (store.messages.get(each) for each in held.ids)
         handed_out = [message.claimed(held.token) for message in messages if message is not None and message.claim is held]
-        left = {topic.name: due for topic in awake if (due := topic.first_due()) is not None}
+        left = {topic.name: due for topic in awake if (due := topic.first_due(at, store.wall)) is not None}
         for name, due in left.items():
             if due <= at:
                 store.work_for(name)
@@ -45,7 +45,7 @@ def _choose(store: Store, topics: list[Topic], limit: int, now: int) -> list[Mes
 
 def _take(store: Store, topic: Topic, now: int) -> Message | None:
     """The next message, counted as leased at once: a topic with a leased message is not dropped when another one expires."""
-    while (message := topic.take(now)) is not None:
+    while (message := topic.take(now, store.wall)) is not None:
         if not message.expired(now):
             topic.leased[message.id] = message
             return message
@@ -128,6 +128,7 @@ def come_back(store: Store, message: Message, due: int, now: int) -> bool:
     if message.expires is not None and max(due, now) >= message.expires:
         store.end(message)
         return False
+    message.instant = message.instant and due == message.due  # else it is a delay
     message.due = due
     store.schedule(message, now)
     return True

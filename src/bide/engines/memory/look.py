@@ -19,7 +19,7 @@ def get(store: Store, refs: Sequence[Ref], now: int | None) -> list[Stored | Non
     with store:
         at = store.now(now)
         found = [store.find(ref, at) for ref in refs]
-        return [None if message is None else _with_traces(message.stored(at), message) for message in found]
+        return [None if message is None else _with_traces(message.stored(at, store.wall), message) for message in found]
 
 
 def _with_traces(stored: Stored, message: Message) -> Stored:
@@ -31,10 +31,10 @@ def scan(store: Store, name: str, state: State | None, limit: int, after: str | 
     with store:
         at = store.now(now)
         topic = store.topics.get(name)
-        places = _places(topic, state, at) if topic is not None else iter(())
+        places = _places(topic, state, at, store.wall) if topic is not None else iter(())
         page = heapq.nsmallest(limit + 1, (place for place in places if begin is None or place[0] > begin), key=_place)
         more = len(page) > limit
-        shown = [message.stored(at) for _, message in page[:limit]]
+        shown = [message.stored(at, store.wall) for _, message in page[:limit]]
         return Scanned(shown, ".".join(map(str, page[limit - 1][0])) if more else None)
 
 
@@ -42,10 +42,10 @@ def _place(entry: tuple[Place, Message]) -> Place:
     return entry[0]
 
 
-def _places(topic: Topic, state: State | None, now: int) -> Iterator[tuple[Place, Message]]:
+def _places(topic: Topic, state: State | None, now: int, wall: int) -> Iterator[tuple[Place, Message]]:
     if state in (None, "scheduled", "ready"):
         for due, entry, message in topic.entries():
-            if state is None or (due <= now) == (state == "ready"):
+            if state is None or message.ready(now, wall) == (state == "ready"):
                 yield (PENDING, due, entry), message
     if state in (None, "leased"):
         for message in topic.leased.values():
@@ -70,13 +70,13 @@ def stats(store: Store, name: str | None, but: Collection[str], window: Window |
         at = store.now(now)
         if name is not None:
             topic = store.topics.get(name)
-            return _stats([] if topic is None else [topic], {}, window, at)
+            return _stats([] if topic is None else [topic], {}, window, at, store.wall)
         topics = [topic for topic in store.topics.values() if topic.name not in but]
-        return _stats(topics, {topic.name: topic.stats(at) for topic in topics}, window, at)
+        return _stats(topics, {topic.name: topic.stats(at, store.wall) for topic in topics}, window, at, store.wall)
 
 
-def _stats(topics: list[Topic], each: dict[str, Stats], window: Window | None, now: int) -> Stats:
-    counts = list(each.values()) or [topic.stats(now) for topic in topics]
+def _stats(topics: list[Topic], each: dict[str, Stats], window: Window | None, now: int, wall: int) -> Stats:
+    counts = list(each.values()) or [topic.stats(now, wall) for topic in topics]
     return total(counts, each, _timeline(topics, window) if window is not None else ())
 
 

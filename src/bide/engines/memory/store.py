@@ -48,6 +48,7 @@ class Store:
         self.period_ends: list[tuple[int, str]] = []  # a heap
         self.held_claims: dict[str, HeldClaim] = {}  # by the request that made them
         self.last_token: int = 0
+        self.wall: int = 0  # in ms: the clock as it stands, which is engine time, unless it was set back
         self.gates: Gates = Gates()
         self.results: Results = Results()
         self.new_id: Callable[[], str] = sequence()
@@ -80,7 +81,10 @@ class Store:
 
     def now_ns(self, now: int | None) -> int:
         """Engine time in nanoseconds."""
-        return self._monotonic.read(self.clock.now_ns() if now is None else max(now * MS, self._monotonic.mark))
+        clock = self.clock.now_ns() if now is None else now * MS
+        at = self._monotonic.read(clock if now is None else max(clock, self._monotonic.mark))
+        self.wall = min(clock, at) // MS
+        return at
 
     def now(self, now: int | None) -> int:
         """Engine time in milliseconds, rounded down: what is not due by a hair is not due."""
@@ -133,7 +137,7 @@ class Store:
         topic = self.topic(message.content.topic)
         message.stage = PENDING
         first = topic.add(message)
-        if (first or message.due <= now) and not topic.paused:
+        if (first or message.ready(now, self.wall)) and not topic.paused:
             self._wake.add(topic.name)
 
     def expire_in_time(self, message: Message) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from bide.core.when import Planned, reached_at
 from bide.engines.base import Claimed, NewMessage, Stored, claim_time
 from bide.types import State, Stats
 
@@ -44,6 +45,17 @@ class Message(msgspec.Struct, gc=False):
     died: int = 0
     began: int | None = None  # its first attempt, once that has failed, put it off or ended with its lease
     traces: bytes = b""  # records of attempts that failed
+    instant: bool = False  # its due time is one, by the wall clock
+
+    @property
+    def planned(self) -> Planned:
+        return Planned(self.due, self.since, self.instant)
+
+    def plan(self, planned: Planned) -> None:
+        self.due, self.since, self.instant = planned
+
+    def ready(self, now: int, wall: int) -> bool:
+        return self.due <= (wall if self.instant else now)
 
     def claimed(self, token: str) -> Claimed:
         content = self.content
@@ -61,19 +73,19 @@ class Message(msgspec.Struct, gc=False):
         life = self.content.expires_in
         return life is not None and self.since + life <= now
 
-    def state(self, now: int) -> State:
+    def state(self, now: int, wall: int) -> State:
         if self.stage == LEASED:
             return "leased"
         if self.stage == DEAD:
             return "dead"
-        return "ready" if self.due <= now else "scheduled"
+        return "ready" if self.ready(now, wall) else "scheduled"
 
-    def stored(self, now: int) -> Stored:
+    def stored(self, now: int, wall: int) -> Stored:
         content = self.content
         return Stored(
             id=self.id,
             topic=content.topic,
-            state=self.state(now),
+            state=self.state(now, wall),
             due=self.due,
             attempt=self.attempt,
             max_attempts=content.max_attempts,
@@ -103,6 +115,7 @@ class Topic:
         self.dead_dropped: int = 0
         self.pending: int = 0
         self._heaps: tuple[list[Entry], list[Entry], list[Entry]] = ([], [], [])
+        self._held: list[Entry] = []  # a heap of instants that engine time has passed, and a clock that was set back has not
         self._count = 0
 
     @property
@@ -121,23 +134,40 @@ class Topic:
     def forget(self) -> None:
         """A pending message has moved or ended: its entry does not count any more."""
         self.pending -= 1
-        if sum(map(len, self._heaps)) > 2 * self.pending + 1_000:
-            for heap in self._heaps:
+        if sum(map(len, self._all_heaps)) > 2 * self.pending + 1_000:
+            for heap in self._all_heaps:
                 heap[:] = [entry for entry in heap if _counts(entry)]
                 heapq.heapify(heap)
 
-    def first_due(self) -> int | None:
-        """The earliest due time of what is pending."""
+    def first_due(self, now: int, wall: int) -> int | None:
+        """When the first of what is pending is to be handed out."""
+        self._hold_back(now, wall)
         heads = [heap[0][0] for heap in self._heaps if heap and _head_counts(heap)]
+        if self._held:
+            heads.append(reached_at(self._held[0][0], now, wall))
         return min(heads, default=None)
 
-    def take(self, now: int) -> Message | None:
+    def take(self, now: int, wall: int) -> Message | None:
         """Take out the message that is to be handed out next. It is no longer pending."""
+        self._hold_back(now, wall)
         heap = self._next_heap(now)
         if heap is None:
             return None
         self.pending -= 1
         return heapq.heappop(heap)[2]
+
+    def _hold_back(self, now: int, wall: int) -> None:
+        """Keep apart the instants for which it is too early yet, as far as they come first; and bring back the others."""
+        while self._held and (not _counts(self._held[0]) or _let_go(self._held[0][2], now, wall)):
+            entry = heapq.heappop(self._held)
+            heapq.heappush(self._heaps[entry[2].content.level], entry)
+        for heap in self._heaps if wall < now else ():
+            while heap and _head_counts(heap) and heap[0][0] <= now and not _let_go(heap[0][2], now, wall):
+                heapq.heappush(self._held, heapq.heappop(heap))
+
+    @property
+    def _all_heaps(self) -> tuple[list[Entry], ...]:
+        return *self._heaps, self._held
 
     def _next_heap(self, now: int) -> list[Entry] | None:
         due = [heap for heap in self._heaps if heap and _head_counts(heap) and heap[0][0] <= now]
@@ -150,13 +180,17 @@ class Topic:
 
     def entries(self) -> Iterator[Entry]:
         """All that is pending, in no order."""
-        for heap in self._heaps:
+        for heap in self._all_heaps:
             yield from filter(_counts, heap)
 
-    def stats(self, now: int) -> Stats:
-        ready = sum(_ready(heap, now) for heap in self._heaps)
-        first = self.first_due()
-        next_due = first if not ready else min((due for due, _, _ in self.entries() if due > now), default=None)
+    def stats(self, now: int, wall: int) -> Stats:
+        self._hold_back(now, wall)
+        ready = sum(_ready(heap, now, wall) for heap in self._heaps)
+        first = min((heap[0][0] for heap in self._heaps if heap and _head_counts(heap)), default=None)
+        if ready or self._held:
+            next_due = min((due for due, _, each in self.entries() if not each.ready(now, wall)), default=None)
+        else:
+            next_due = first
         return Stats(
             scheduled=self.pending - ready,
             ready=ready,
@@ -174,18 +208,23 @@ def _counts(entry: Entry) -> bool:
     return message.stage == PENDING and message.entry == entry[1]
 
 
+def _let_go(message: Message, now: int, wall: int) -> bool:
+    """Whether it is handed out, or ends."""
+    return message.ready(now, wall) or message.expired(now)
+
+
 def _head_counts(heap: list[Entry]) -> bool:
     while heap and not _counts(heap[0]):
         heapq.heappop(heap)
     return bool(heap)
 
 
-def _ready(heap: list[Entry], now: int) -> int:
+def _ready(heap: list[Entry], now: int, wall: int) -> int:
     """How many are due. A heap's parent is never due after its children: the search ends where nothing is due."""
     found, left = 0, [0]
     while left:
         index = left.pop()
         if index < len(heap) and heap[index][0] <= now:
-            found += _counts(heap[index])
+            found += _counts(heap[index]) and heap[index][2].ready(now, wall)
             left += (2 * index + 1, 2 * index + 2)
     return found

@@ -14,7 +14,11 @@ from bide.engines.postgres.sync.migrating import Migrating
 from bide.errors import ConfigError
 
 CAPABILITIES = Capabilities(
-    accepted="committed, as the server's synchronous_commit says", transactional=True, max_body=2**29, together=MAX_BATCH
+    accepted="committed, as the server's synchronous_commit says",
+    transactional=True,
+    instants=False,
+    max_body=2**29,
+    together=MAX_BATCH,
 )
 
 

@@ -27,6 +27,7 @@ CAPABILITIES = Capabilities(
     results=False,
     past=False,
     ordered=False,
+    instants=False,
     tick=TICK,
     max_delay=MAX_DELAY,
     max_body=2**27,

@@ -7,12 +7,24 @@ from typing import Any
 from msgspec.structs import replace
 
 from bide.clock import MS
-from bide.core.when import Dues, check_delay, due_time
+from bide.core.when import Dues, Planned, check_delay, planned
 from bide.engines.base import MAX_BATCH, OPERATION_MS, Condition, Move, NewMessage, Ref, Seen, Swept, operation_of, period_of
-from bide.engines.debounce import bounded
+from bide.engines.debounce import bounded, later_of
 from bide.engines.merge import joined
 from bide.engines.sqlite.dead_letters import live_through
-from bide.engines.sqlite.rows import DEAD, LARGE, LEVELS, PENDING, Known, headers_of, headers_text, private_id, public_id
+from bide.engines.sqlite.rows import (
+    DEAD,
+    LARGE,
+    LEVELS,
+    PENDING,
+    Known,
+    headers_of,
+    headers_text,
+    instant_of,
+    private_id,
+    public_id,
+    since_of,
+)
 from bide.engines.sqlite.transaction import Namespace, Transaction
 from bide.types import CancelResult, Outcome, RescheduleResult, Sent, State
 
@@ -26,13 +38,13 @@ def put(tx: Transaction, namespace: Namespace, messages: Sequence[NewMessage], n
     sent = []
     for new in messages:
         topic = tx.topics.made(namespace, new.topic)
-        due = due_time(new.delay, new.at, floor, ceiling)
-        if tx.listened and due > floor and new.topic not in firsts:
+        when = planned(new.delay, new.at, floor, ceiling, tx.times.wall)
+        if tx.listened and when.due > floor and new.topic not in firsts:
             firsts[new.topic] = tx.topics.first_due(topic)
         sent.append(
-            _put(tx, namespace, topic, new, due, floor)
+            _put(tx, namespace, topic, new, when, floor)
             if new.key is None and new.operation is None
-            else _once(tx, namespace, topic, new, due, floor)
+            else _once(tx, namespace, topic, new, when, floor)
         )
     for each in sent:
         first = firsts.get(each.topic, floor)
@@ -41,7 +53,7 @@ def put(tx: Transaction, namespace: Namespace, messages: Sequence[NewMessage], n
     return sent
 
 
-def _put(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, due: int, now: int) -> Sent:
+def _put(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, when: Planned, now: int) -> Sent:
     dead = new.past is not None and new.past.dead
     salt = int.from_bytes(os.urandom(2), "big")
     large = len(new.body) > LARGE
@@ -51,33 +63,35 @@ def _put(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, due
             salt,
             topic,
             new.level,
-            due,
+            when.due,
             new.max_attempts,
             None if large else new.body,
             headers_text(new.headers),
             None if dead else new.key,
             new.expires_in,
-            None if new.expires_in is None else due + new.expires_in,
+            _expiry(when.since, new.expires_in),
         ),
     ).lastrowid
     assert row is not None
+    if when.instant:
+        tx.sql.run("is_instant", {"id": row, "since": since_of(when)})
     if large:
         tx.messages.put_large(row, new.body)
     if new.past is not None:
         live_through(tx, namespace, topic, row, new, now)
-    return Sent(public_id(row, salt), new.topic, due, "created")
+    return Sent(public_id(row, salt), new.topic, when.due, "created")
 
 
-def _once(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, due: int, now: int) -> Sent:
+def _once(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, when: Planned, now: int) -> Sent:
     """A message that may have been put before: by its operation, or under its key."""
     if new.operation is None:
-        return _keyed(tx, namespace, topic, new, due, now)
+        return _keyed(tx, namespace, topic, new, when, now)
     forget_operations(tx, now)
     name = operation_of(new)
     known = _known(tx, namespace, name, now)
     if known is not None:
         return known
-    sent = _keyed(tx, namespace, topic, new, due, now)
+    sent = _keyed(tx, namespace, topic, new, when, now)
     _remember(tx, namespace, name, now, sent)
     return sent
 
@@ -96,22 +110,22 @@ def forget_operations(tx: Transaction, now: int) -> None:
     tx.sql.run("forget_operations", {"born": now - OPERATION_MS, "limit": MAX_BATCH})
 
 
-def _keyed(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, due: int, now: int) -> Sent:
+def _keyed(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, when: Planned, now: int) -> Sent:
     if new.past is not None and new.past.dead:
-        return _put(tx, namespace, topic, new, due, now)
+        return _put(tx, namespace, topic, new, when, now)
     if new.unique_for is None:
-        return _held(tx, namespace, topic, new, due, now)
+        return _held(tx, namespace, topic, new, when, now)
     forget_operations(tx, now)
     known = _known(tx, namespace, period_of(new), now)
     if known is not None:
         return known if new.if_exists == "keep" else replace(known, outcome="exists")
-    sent = _held(tx, namespace, topic, new, due, now)
+    sent = _held(tx, namespace, topic, new, when, now)
     if sent.created:  # remembered as an operation that lasts so long
         _remember(tx, namespace, period_of(new), now + new.unique_for - OPERATION_MS, replace(sent, outcome="duplicate"))
     return sent
 
 
-def _held(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, due: int, now: int) -> Sent:
+def _held(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, when: Planned, now: int) -> Sent:
     holder = tx.messages.find(namespace, Ref(topic=new.topic, key=new.key), now) if new.key is not None else None
     if holder is not None:
         id = public_id(holder.id, holder.salt)
@@ -120,13 +134,13 @@ def _held(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, du
             outcome: Outcome = "kept" if new.if_exists == "keep" else "exists"
             return Sent(id, new.topic, holder.due, outcome)
         if holder.stage == PENDING and new.if_exists != "merge":
-            return _replace(tx, holder, new, due, now)
+            return _replace(tx, holder, new, when, now)
         if holder.stage == PENDING and (sent := _merge(tx, holder, new)) is not None:
             return sent
         tx.sql.run("lose_key", {"id": holder.id})  # it is running, was delivered, or is full, and goes on without
     if new.max_wait is not None:
-        new, due = bounded(new, due, now, None)
-    return _put(tx, namespace, topic, new, due, now)
+        new, when = bounded(new, when, now, None)
+    return _put(tx, namespace, topic, new, when, now)
 
 
 def _merge(tx: Transaction, holder: Known, new: NewMessage) -> Sent | None:
@@ -145,30 +159,33 @@ def _merge(tx: Transaction, holder: Known, new: NewMessage) -> Sent | None:
     return Sent(id, new.topic, holder.due, "merged")
 
 
-def _replace(tx: Transaction, holder: Known, new: NewMessage, due: int, now: int) -> Sent:
+def _replace(tx: Transaction, holder: Known, new: NewMessage, when: Planned, now: int) -> Sent:
     later = new.if_exists == "later"
     if new.max_wait is not None:
         attempt, headers = tx.sql.one("told", {"id": holder.id})
-        new, due = bounded(new, due, now, (holder.due, attempt, headers_of(headers)))
-    due = max(due, holder.due) if later else due
+        new, when = bounded(new, when, now, (attempt, headers_of(headers)))
+    if later:
+        when = later_of(when, holder.planned, now, tx.times.wall)
     large = len(new.body) > LARGE
     tx.sql.run(
         "replace",
         {
             "id": holder.id,
             "level": new.level,
-            "due": due,
+            "due": when.due,
+            "since": since_of(when),
+            "instant": instant_of(when),
             "most": new.max_attempts,
             "body": None if large else new.body,
             "headers": headers_text(new.headers),
             "life": new.expires_in,
-            "expires": None if new.expires_in is None else due + new.expires_in,
+            "expires": _expiry(when.since, new.expires_in),
         },
     )
     tx.sql.run("end_large", (holder.id,))
     if large:
         tx.messages.put_large(holder.id, new.body)
-    return Sent(public_id(holder.id, holder.salt), new.topic, due, "postponed" if later else "replaced")
+    return Sent(public_id(holder.id, holder.salt), new.topic, when.due, "postponed" if later else "replaced")
 
 
 def cancel(
@@ -233,18 +250,19 @@ def _reschedule(
         return RescheduleResult.DEAD if known.stage == DEAD else RescheduleResult.RUNNING
     if move.seen not in (None, known.due):
         return RescheduleResult.GONE
-    due = move.due(known.due, known.since, now, ceiling)
+    when = move.planned(known.planned, now, ceiling, tx.times.wall)
     if known.topic not in firsts:
         firsts[known.topic] = tx.topics.first_due(known.topic)
-    tx.sql.run("reschedule", {"id": known.id, "due": due, "expires": _expiry(due, known.life)})
+    times = {"due": when.due, "since": since_of(when), "instant": instant_of(when)}
+    tx.sql.run("reschedule", {"id": known.id, **times, "expires": _expiry(when.since, known.life)})
     first = firsts[known.topic]
-    if due <= now or first is None or due < first:
+    if when.due <= now or first is None or when.due < first:
         tx.wake(namespace, tx.topics.name(known.topic))
     return RescheduleResult.MOVED
 
 
-def _expiry(due: int, life: int | None) -> int | None:
-    return None if life is None else due + life
+def _expiry(since: int, life: int | None) -> int | None:
+    return None if life is None else since + life
 
 
 def requeue(
@@ -298,7 +316,7 @@ def purge(
     else:
         rows = []
         for level in LEVELS:
-            values = {"topic": topic, "level": level, "now": at, "limit": limit + 1 - len(rows)}
+            values = {"topic": topic, "level": level, "now": at, "wall": tx.times.wall, "limit": limit + 1 - len(rows)}
             rows += tx.sql.all(f"purge_{state}", values)
     tx.messages.end([row[0] for row in rows[:limit]])
     return Swept(min(len(rows), limit), len(rows) > limit)

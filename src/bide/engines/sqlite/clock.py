@@ -25,10 +25,12 @@ class EngineTime:
         self._monotonic = Monotonic()
         self.last_token: int = 0
 
-    def read(self, clock: Clock, now: int | None) -> int:
-        """Nanoseconds."""
+    def read(self, clock: Clock, now: int | None) -> tuple[int, int]:
+        """Engine time, and the clock as far as it agrees; both in nanoseconds."""
         with self._lock:
-            return self._monotonic.read(clock.now_ns() if now is None else max(now * MS, self._monotonic.mark))
+            wall = clock.now_ns() if now is None else now * MS
+            at = self._monotonic.read(wall if now is None else max(wall, self._monotonic.mark))
+            return at, min(wall, at)
 
     def meet(self, raw: int, mark: int, token: int) -> None:
         """Take over what the file says where another process is further on."""

@@ -174,8 +174,9 @@ def _slept_past(tx: Transaction, watched: dict[tuple[Namespace, str], float]) ->
     found = set()
     for (namespace, topic), until in watched.items():
         row = tx.sql.one("find_topic", {"space": namespace.name, "name": topic})
-        first = None if row is None or row[1] else tx.topics.first_due(row[0])
-        if first is not None and first < tx.times.now(namespace, None) + (until - at) * 1000 - NEAR:
+        now = tx.times.now(namespace, None)
+        first = None if row is None or row[1] else tx.topics.first_to_come(row[0], now, tx.times.wall)
+        if first is not None and first < now + (until - at) * 1000 - NEAR:
             found.add((namespace.name, topic))
     return found
 

@@ -27,7 +27,9 @@ def claim(
         chosen = _choose(tx, namespace, awake, limit, at)
         if chosen:
             handed_out = _lease(tx, namespace, chosen, at, lease, request)
-    left = {name: due for name, topic in awake.items() if (due := tx.topics.first_due(topic)) is not None}
+    left = {
+        name: due for name, topic in awake.items() if (due := tx.topics.first_to_come(topic, at, tx.times.wall)) is not None
+    }
     for name, due in left.items():
         if due <= at:
             tx.wake(namespace, name)
@@ -59,7 +61,8 @@ def _due(tx: Transaction, topic: int, limit: int, now: int) -> list[list[Any]]:
     found = []
     for level in LEVELS:
         while True:
-            rows = tx.sql.all("due", {"topic": topic, "level": level, "now": now, "limit": limit})
+            values = {"topic": topic, "level": level, "now": now, "wall": tx.times.wall, "limit": limit}
+            rows = tx.sql.all("due", values)
             expired = [row[0] for row in rows if row[10] is not None and row[10] <= now]
             tx.messages.end(expired)
             if not expired:

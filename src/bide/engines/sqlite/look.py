@@ -29,7 +29,7 @@ def _get(tx: Transaction, namespace: Namespace, ref: Ref, now: int) -> Stored | 
     if row is None:
         return None
     *told, records = row
-    stored = stored_of(told, now)
+    stored = stored_of(told, now, tx.times.wall)
     expired = stored.state in ("scheduled", "ready") and stored.expires is not None and stored.expires <= now
     if expired:
         return None
@@ -50,7 +50,7 @@ def scan(
             found += [(_place(stage, row), row) for row in _of_stage(tx, stage, state, values, at)]
     page = found[:limit]
     mark = ".".join(map(str, page[-1][0])) if len(found) > limit else None
-    return Scanned([stored_of(row, at) for _, row in page], mark)
+    return Scanned([stored_of(row, at, tx.times.wall) for _, row in page], mark)
 
 
 def _place(stage: int, row: tuple[Any, ...]) -> Place:
@@ -60,8 +60,9 @@ def _place(stage: int, row: tuple[Any, ...]) -> Place:
 
 def _of_stage(tx: Transaction, stage: int, state: State | None, values: dict[str, Any], now: int) -> list[Any]:
     if stage == PENDING and state in (None, "scheduled", "ready"):
-        begin = now + 1 if state == "scheduled" else -1
+        begin = tx.times.wall + 1 if state == "scheduled" else -1
         end = now if state == "ready" else 2**62
+        values = {**values, "state": state, "now": now, "wall": tx.times.wall}
         levels = [
             tx.sql.all("page_pending", {**values, "level": level, "begin": max(begin, values["instant"]), "end": end})
             for level in LEVELS
@@ -105,6 +106,10 @@ def _topic_stats(tx: Transaction, row: tuple[int, str, int, int], now: int) -> S
     firsts, nexts = [], []
     for level in LEVELS:
         due, later, first, following = tx.sql.one("count_pending", {"topic": topic, "level": level, "now": now})
+        if tx.times.wall < now:
+            held, first_held, first, following = tx.topics.while_behind(topic, level, now, tx.times.wall)
+            due, later = due - held, later + held
+            nexts.append(first_held)
         ready += due
         scheduled += later
         firsts.append(first)

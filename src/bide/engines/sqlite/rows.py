@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from bide.core.when import Planned
 from bide.engines.base import NO_HEADERS, Claimed, Stored, claim_time
 from bide.types import State
 
@@ -32,6 +33,11 @@ class Known(NamedTuple):
     life: int | None
     expires: int | None
     since: int
+    instant: int | None
+
+    @property
+    def planned(self) -> Planned:
+        return Planned(self.due, self.since, bool(self.instant))
 
 
 class Delivered(NamedTuple):
@@ -98,6 +104,15 @@ def by_priority(levels: Sequence[list[tuple[Any, ...]]], count: int) -> list[tup
     return ordered
 
 
+def since_of(when: Planned) -> int | None:
+    """As it is stored: only if it is not the due time."""
+    return None if when.since == when.due else when.since
+
+
+def instant_of(when: Planned) -> int | None:
+    return 1 if when.instant else None
+
+
 def state_of(stage: int, due: int, now: int) -> State:
     if stage == LEASED:
         return "leased"
@@ -106,12 +121,13 @@ def state_of(stage: int, due: int, now: int) -> State:
     return "ready" if due <= now else "scheduled"
 
 
-def stored_of(row: Sequence[Any], now: int) -> Stored:
-    number, salt, topic, stage, due, attempt, most, key, level, body, headers, error, until, expires, _, request, token = row
+def stored_of(row: Sequence[Any], now: int, wall: int) -> Stored:
+    number, salt, topic, stage, due, attempt, most, key, level, body, headers, error, until, expires, *rest = row
+    _, request, token, instant = rest
     return Stored(
         id=public_id(number, salt),
         topic=topic,
-        state=state_of(stage, due, now),
+        state=state_of(stage, due, now if instant is None else wall),
         due=due,
         attempt=attempt,
         max_attempts=most,

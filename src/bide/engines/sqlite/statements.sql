@@ -9,13 +9,16 @@ values (
     ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?
 )
 
+-- name: is_instant
+update message set instant = 1, since = :since where id = :id
+
 -- name: put_large
 insert or replace into large (id, body) values (?, ?)
 
 -- name: replace
 update message
 set level = :level, due = :due, most = :most, body = :body, headers = :headers, life = :life, expires = :expires,
-    since = null, began = null, traced = null, attempt = 0, error = null
+    since = :since, instant = :instant, began = null, traced = null, attempt = 0, error = null
 where id = :id
 
 -- name: body
@@ -46,17 +49,17 @@ delete from operation where (space, name) in (select space, name from operation 
 -- Pending messages and dead letters.
 -- name: by_id
 -- The namespace is asked of the one message: a list of all topics would be made for each.
-select message.id, salt, topic, stage, due, level, life, expires, coalesce(since, due)
+select message.id, salt, topic, stage, due, level, life, expires, coalesce(since, due), instant
 from message
 where message.id = :id and salt = :salt and :space = (select space from topic where topic.id = message.topic)
 
 -- name: by_key
-select message.id, salt, topic, stage, due, level, life, expires, coalesce(since, due)
+select message.id, salt, topic, stage, due, level, life, expires, coalesce(since, due), instant
 from message
 where key = :key and stage < 2 and topic = (select id from topic where space = :space and name = :name)
 
 -- name: reschedule
-update message set due = :due, since = null, began = null, expires = :expires where id = :id
+update message set due = :due, since = :since, instant = :instant, began = null, expires = :expires where id = :id
 
 -- name: dead
 select id, key, life from message where topic = :topic and stage = 2 order by died, id limit :limit
@@ -66,7 +69,7 @@ select id, key, life from message where id = :id and salt = :salt and topic = :t
 
 -- name: revive
 update message
-set stage = 0, attempt = 0, error = null, died = null, due = :due, since = null, began = null, expires = :expires,
+set stage = 0, attempt = 0, error = null, died = null, due = :due, since = null, instant = null, began = null, expires = :expires,
     key = case when exists (
         select 1 from message other where other.topic = message.topic and other.key = message.key and other.stage < 2
     ) then null else key end
@@ -77,22 +80,22 @@ select id from message where topic = :topic and stage = 2 order by died limit :l
 
 -- name: purge_ready
 select id from message where topic = :topic and stage = 0 and level = :level and due <= :now
-    and (expires is null or expires > :now) limit :limit
+    and (instant is null or due <= :wall) and (expires is null or expires > :now) limit :limit
 
 -- name: purge_scheduled
-select id from message where topic = :topic and stage = 0 and level = :level and due > :now
-    and (expires is null or expires > :now) limit :limit
+select id from message where topic = :topic and stage = 0 and level = :level and due > :wall
+    and (instant is not null or due > :now) and (expires is null or expires > :now) limit :limit
 
 -- name: forget_dropped
 update topic set dropped = 0 where id = :topic
 
 -- Claims, and the ends of deliveries.
 -- name: due
--- What is due of one topic and level, in order.
+-- What is due of one topic and level, in order. An instant waits for the machine's clock.
 select message.id, salt, due, attempt, most, coalesce(message.body, large.body), headers, key,
     coalesce(since, due), began, expires
 from message left join large on large.id = message.id
-where topic = :topic and stage = 0 and level = :level and due <= :now
+where topic = :topic and stage = 0 and level = :level and due <= :now and (instant is null or due <= :wall)
 order by due, message.id
 limit :limit
 
@@ -114,6 +117,19 @@ select
     (select min(due) from message where topic = :topic and stage = 0 and level = 1),
     (select min(due) from message where topic = :topic and stage = 0 and level = 2)
 
+-- name: while_behind
+-- While the clock is behind engine time, of one topic and level: how many instants it holds back and the first of them that
+-- has not expired, the first that is ready, and the first that comes later.
+select
+    (select count(*) from message
+        where topic = :topic and stage = 0 and level = :level and due > :wall and due <= :now and instant is not null),
+    (select min(due) from message
+        where topic = :topic and stage = 0 and level = :level and due > :wall and due <= :now and instant is not null
+        and (expires is null or expires > :now)),
+    (select min(due) from message
+        where topic = :topic and stage = 0 and level = :level and due <= :now and (instant is null or due <= :wall)),
+    (select min(due) from message where topic = :topic and stage = 0 and level = :level and due > :now)
+
 -- name: held
 -- The message of a delivery, with what its end depends on.
 select id, topic, due, attempt, most, expires, error
@@ -132,7 +148,7 @@ delete from large where id = ?
 
 -- name: come_back
 update message
-set stage = 0, since = coalesce(since, nullif(due, :due)), due = :due, attempt = :attempt, error = :error,
+set stage = 0, since = coalesce(since, nullif(due, :due)), instant = case when due = :due then instant end, due = :due, attempt = :attempt, error = :error,
     began = coalesce(:began, began), token = null, request = null, until = null
 where id = :id
 
@@ -195,35 +211,36 @@ pragma incremental_vacuum(1)
 -- Looking.
 -- name: stored_by_id
 select message.id, salt, topic.name, stage, due, attempt, most, key, level, coalesce(message.body, large.body), headers,
-    error, until, expires, died, request, token, (select records from bide_trace where bide_trace.message = message.id)
+    error, until, expires, died, request, token, instant, (select records from bide_trace where bide_trace.message = message.id)
 from message join topic on topic.id = message.topic left join large on large.id = message.id
 where message.id = :id and salt = :salt and topic.space = :space
 
 -- name: stored_by_key
 select message.id, salt, topic.name, stage, due, attempt, most, key, level, coalesce(message.body, large.body), headers,
-    error, until, expires, died, request, token, (select records from bide_trace where bide_trace.message = message.id)
+    error, until, expires, died, request, token, instant, (select records from bide_trace where bide_trace.message = message.id)
 from message join topic on topic.id = message.topic left join large on large.id = message.id
 where key = :key and stage < 2 and topic.space = :space and topic.name = :name
 
 -- name: page_pending
 -- Of one level: what comes after a place, from a due time up to another.
 select message.id, salt, topic.name, stage, due, attempt, most, key, level, coalesce(message.body, large.body), headers,
-    error, until, expires, died, request, token
+    error, until, expires, died, request, token, instant
 from message join topic on topic.id = message.topic left join large on large.id = message.id
 where message.topic = :topic and stage = 0 and level = :level
     and due between :begin and :end and (due, message.id) > (:instant, :id)
+    and (:state is null or (due <= case when message.instant is null then :now else :wall end) = (:state = 'ready'))
 order by due, message.id limit :limit
 
 -- name: page_leased
 select message.id, salt, topic.name, stage, due, attempt, most, key, level, coalesce(message.body, large.body), headers,
-    error, until, expires, died, request, token
+    error, until, expires, died, request, token, instant
 from message join topic on topic.id = message.topic left join large on large.id = message.id
 where message.topic = :topic and stage = 1 and (due, message.id) > (:instant, :id)
 order by due, message.id limit :limit
 
 -- name: page_dead
 select message.id, salt, topic.name, stage, due, attempt, most, key, level, coalesce(message.body, large.body), headers,
-    error, until, expires, died, request, token
+    error, until, expires, died, request, token, instant
 from message join topic on topic.id = message.topic left join large on large.id = message.id
 where message.topic = :topic and stage = 2 and (died, message.id) > (:instant, :id)
 order by died, message.id limit :limit

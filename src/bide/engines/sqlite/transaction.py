@@ -10,9 +10,10 @@ from importlib.resources import files
 from typing import Any, NamedTuple, Protocol
 
 from bide.clock import MS, Clock
+from bide.core.when import reached_at
 from bide.engines.base import Ref
 from bide.engines.sqlite.clock import EngineTime
-from bide.engines.sqlite.rows import PENDING, Known, private_id
+from bide.engines.sqlite.rows import LEVELS, PENDING, Known, private_id
 from bide.engines.sqlite.seen import Kept, Seen
 
 _NAME = re.compile(r"^(?:-- [^\n]*\n)*-- name: (\w+)\n", re.MULTILINE)  # with the title of a group before it
@@ -79,17 +80,20 @@ class Statements:
 class Times:
     """Engine time and tokens of the namespaces, stored with the transaction."""
 
-    __slots__ = ("_known", "_read", "_seen", "_sql")
+    __slots__ = ("_known", "_read", "_seen", "_sql", "wall")
 
     def __init__(self, sql: Statements, known: dict[str, EngineTime], seen: Seen) -> None:
         self._sql = sql
         self._known = known  # by this process, from earlier transactions
         self._seen = seen
         self._read: dict[str, EngineTime] = {}  # in this transaction
+        self.wall: int = 0  # in ms, the clock when time was read last: behind it, if the clock was set back
 
     def now_ns(self, namespace: Namespace, now: int | None) -> int:
         """Engine time in nanoseconds."""
-        return self._time(namespace).read(namespace.clock, now)
+        at, wall = self._time(namespace).read(namespace.clock, now)
+        self.wall = wall // MS
+        return at
 
     def now(self, namespace: Namespace, now: int | None) -> int:
         """Engine time in milliseconds, rounded down: what is not due by a hair is not due."""
@@ -184,6 +188,22 @@ class Topics:
         """The earliest due time of the pending messages."""
         firsts = [due for due in self._sql.one("first_due", {"topic": number}) if due is not None]
         return min(firsts) if firsts else None
+
+    def first_to_come(self, number: int, now: int, wall: int) -> int | None:
+        """When the first of the pending messages is to be handed out."""
+        if wall == now:
+            return self.first_due(number)
+        firsts = []
+        for level in LEVELS:
+            _, held, ready, later = self.while_behind(number, level, now, wall)
+            firsts += [each for each in (ready, later, held and reached_at(held, now, wall)) if each is not None]
+        return min(firsts, default=None)
+
+    def while_behind(self, number: int, level: int, now: int, wall: int) -> tuple[int, int | None, int | None, int | None]:
+        """How many instants a clock that is behind holds back, and the first of these, of what is ready, and of what is not."""
+        values = {"topic": number, "level": level, "now": now, "wall": wall}
+        held, first_held, first_ready, first_later = self._sql.one("while_behind", values)
+        return held, first_held, first_ready, first_later
 
 
 class Messages:

@@ -20,6 +20,7 @@ from bide.engines.sync import Engine
 from bide.testing.contract.began import Began
 from bide.testing.contract.bench import Bench, fits
 from bide.testing.contract.claim import Claiming, Order
+from bide.testing.contract.clocks import Clocks
 from bide.testing.contract.exactness import Exactness
 from bide.testing.contract.gates import Gating
 from bide.testing.contract.inspection import Inspecting
@@ -175,6 +176,7 @@ class EngineContract(
     Upkeep,
     Waiting,
     Inspecting,
+    Clocks,
     Exactness,
     Sweeping,
     Pausing,
