@@ -1,5 +1,5 @@
 """Writes the parts of the docs that are made from the code: the engines, the life of a message, the errors, the recipes,
-the ways to delay a message, the programs of ten mistakes, the table of what makes a message late.
+the ways to delay a message, the programs of the mistakes, the table of what makes a message late.
 
 They stand between `<!-- generated: name -->` and `<!-- end -->`. With --check nothing is written: a part that is
 stale is named, and the exit code is 1.

@@ -45,6 +45,18 @@ def test_by_the_clocks_of_machines_a_job_runs_early_or_late(by_hand: Callable[[s
     ]
 
 
+def test_who_looks_ahead_in_the_wrong_unit_runs_jobs_early(by_hand: Callable[[str], str]) -> None:
+    assert by_hand("looks_ahead") == "run now: ['cancel in 1 minutes', 'cancel in 15 minutes']"
+
+
+def test_in_bide_nobody_can_look_ahead(redis_url: str) -> None:
+    with Queue(redis_url) as queue:
+        for minutes in (1, 15, 30):
+            queue.send("cancel", minutes, delay=60 * minutes)
+        assert queue.receive("cancel", limit=10, wait=0) == []
+        assert queue.stats("cancel").scheduled == 3
+
+
 def test_in_bide_the_clock_of_the_server_counts(redis_url: str) -> None:
     with Queue(redis_url) as queue:
         queue.send("remind", "in 15 minutes", delay="15m")
