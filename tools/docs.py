@@ -206,7 +206,7 @@ def _table(rows: list[list[str]]) -> str:
 def _branch(error: type[BaseException], first: str, rest: str) -> Iterator[str]:
     """An error and all that derive from it, in the order of their definition."""
     meaning = (error.__doc__ or "").strip().splitlines()[0]
-    yield f"{first}{error.__name__}".ljust(25) + meaning
+    yield f"{first}{error.__name__} ".ljust(25) + meaning
     children = [child for child in error.__subclasses__() if child.__module__ == BideError.__module__]
     for child in children:
         last = child is children[-1]

@@ -11,11 +11,7 @@ LOOK_AHEAD = 1500  # ms
 
 
 def work() -> list[str]:
-    taken = []
-    for job in db.zrangebyscore("delayed", 0, time.time() + LOOK_AHEAD):
-        if db.zrem("delayed", job):
-            taken.append(job)
-    return taken
+    return [job for job in db.zrangebyscore("delayed", 0, time.time() + LOOK_AHEAD) if db.zrem("delayed", job)]
 
 
 if __name__ == "__main__":

@@ -35,8 +35,8 @@ section: Section = Section("System")
     help="Move the messages of one queue to another, while workers and senders go on.\n\n"
     "Messages keep their key, due time, headers, priority, expiry and attempts; dead letters stay dead letters. They get new "
     "ids. What a worker has at this moment is left, and told at the end. The same command resumes a run that was stopped or "
-    "killed. See docs/move.md for the order of steps.\n\n"
-    "Not from RabbitMQ, which can't list what waits: docs/move.md says how to change over.",
+    "killed. The documentation has the order of steps.\n\n"
+    "Not from RabbitMQ, which can't list what waits: the documentation says how to change over.",
     examples=(
         ("bide move sqlite:///bide.db redis://localhost/0 --dry-run", "only look"),
         ("bide move sqlite:///bide.db redis://localhost/0", ""),

@@ -19,7 +19,7 @@ def check(old: "Queue", new: "Queue") -> None:
     if not (old.capabilities.inspect and old.capabilities.cancel):
         raise ConfigError(
             f"{ours.shown} can't list what waits there. Let its workers run until it is empty, while senders use the other "
-            "queue: docs/move.md says how."
+            "queue: the page Move to another engine of the documentation says how."
         )
 
 

@@ -24,7 +24,7 @@ def lacking(shown: str, text: str, script: str) -> str:
     return (
         f"The user at {shown} lacks a right{_refused(text, script)}. Let an administrator of that Redis run ACL SETUSER, with "
         f"the user's name and: {needed}. The user also needs the keys of the source (as ~delayed), and the key beside them (as "
-        "~{delayed}:bide-adopt): the section Rights in Redis of docs/adopt.md lists both for each source."
+        "~{delayed}:bide-adopt): the documentation lists, under Adopt waiting messages, Rights in Redis, both for each source."
     )
 
 

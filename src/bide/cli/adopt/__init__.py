@@ -6,7 +6,7 @@ from bide.cli.options import Section
 HELP = (
     "Move waiting messages of another system into a queue, while its producers and consumers go on.\n\n"
     "Each message is moved by one step that old consumers see as a whole: they get it, or bide does. A run that is stopped or "
-    "killed is resumed by the same command. See docs/adopt.md for the order of steps."
+    "killed is resumed by the same command. The documentation has the order of steps."
 )
 EPILOG = (
     "Examples:\n\n"

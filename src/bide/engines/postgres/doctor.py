@@ -116,7 +116,7 @@ class _Examination:
         value = f"there is no schema {self._schema} yet"
         if self._migrate and (True,) in self._rows("may create"):
             return Finding("layout", f"{value}: it is made on first use")
-        advice = "run `bide migrate` as a user who may create it, and grant what docs/postgres.md lists under Its tables"
+        advice = "run `bide migrate` as a user who may create it, and grant what the page PostgreSQL lists under Its tables"
         return Finding("layout", value, "bad", advice)
 
     def _rows(self, name: str, text: str | None = None) -> list[tuple[Any, ...]]:
@@ -161,7 +161,7 @@ class _Examination:
 
     def _rights(self) -> Iterator[Finding]:
         for usage, lacking in self._rows("rights"):
-            advice = "grant them: docs/postgres.md has the statements, under Its tables"
+            advice = "grant them: the page PostgreSQL of the documentation has the statements, under Its tables"
             what = "all that a worker needs" if usage and not lacking else f"lacking: {lacking or 'usage of the schema'}"
             yield _judged("rights", what, "bad", advice, when=not usage or bool(lacking))
 

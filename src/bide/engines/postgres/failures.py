@@ -109,7 +109,7 @@ def translated(error: psycopg.Error, shown: str) -> BideError:
     if isinstance(error, theirs.InsufficientPrivilege):
         return ConfigError(
             f"{shown}: this user lacks a right: {said[0]}. Run `bide migrate` as a user who has it, and grant what "
-            "docs/postgres.md lists."
+            "the page PostgreSQL of the documentation lists."
         )
     if error.sqlstate is None and _WRONG.search(str(error)):
         return ConfigError(f"{shown} can't use an option of the URL: {said[0]}. Correct it, or leave it out.")

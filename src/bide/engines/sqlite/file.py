@@ -151,7 +151,7 @@ def _recognise(connection: sqlite3.Connection, path: str) -> None:
     if application != APPLICATION_ID:
         raise SchemaMismatch(
             f"{path} belongs to another program: its tables are not bide's. Name another file. In a file that your application "
-            "and bide share, bide's tables must be the first: see docs/sqlite.md."
+            "and bide share, bide's tables must be the first: see the page SQLite of the documentation."
         )
     if version > len(MIGRATIONS):
         raise SchemaMismatch(

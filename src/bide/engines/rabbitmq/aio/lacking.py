@@ -45,4 +45,4 @@ class AsyncLacking(AsyncEngine):
 
 
 def _refuse() -> NoReturn:
-    raise Unsupported("RabbitMQ can't find, change or count messages that wait: see docs/engines.md for engines that can.")
+    raise Unsupported("RabbitMQ can't find, change or count messages that wait. Redis, PostgreSQL and SQLite can.")
