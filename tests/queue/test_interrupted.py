@@ -241,34 +241,3 @@ def _signals(over: threading.Event, came: Sized) -> None:
         if sys.platform != "win32" and len(came) == sent:  # the handler has ended, or calls would never go on
             signal.pthread_kill(main, signal.SIGUSR1)
             sent += 1
-
-
-class Raising:
-    """A lock that a signal handler's error follows at once, the first time it is taken."""
-
-    def __init__(self, lock: Any) -> None:
-        self._lock = lock
-        self._first = True
-
-    def acquire(self) -> None:
-        self._lock.acquire()
-        if self._first:
-            self._first = False
-            raise TimeoutError("the alarm went off")
-
-    def release(self) -> None:
-        self._lock.release()
-
-    def _is_owned(self) -> bool:
-        owned: bool = self._lock._is_owned()
-        return owned
-
-
-def test_a_handler_that_raises_when_the_memory_engine_has_just_begun_leaves_nothing_locked() -> None:
-    with Queue("memory://interrupted") as queue:
-        queue.send("t", 1)
-        store: Any = queue.session.setup.source.plain._store  # type: ignore[attr-defined]
-        store._lock = Raising(store._lock)
-        with pytest.raises(TimeoutError):
-            queue.send("t", 2)
-        assert [delivery.body for delivery in queue.receive("t", limit=5)] == [1]

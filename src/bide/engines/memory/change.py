@@ -19,7 +19,7 @@ from bide.types import CancelResult, RescheduleResult, Sent, State
 
 
 def put(store: Store, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
-    with store:
+    with store.alone(), store:
         at_ns = store.now_ns(now)
         floor, ceiling = at_ns // MS, -(-at_ns // MS)
         for new in messages:
@@ -141,7 +141,7 @@ def _replace(store: Store, holder: Message, new: NewMessage, when: Planned, now:
 
 
 def cancel(store: Store, refs: Sequence[Ref], seen: Sequence[Seen] | None, now: int | None) -> list[CancelResult]:
-    with store:
+    with store.alone(), store:
         at = store.now(now)
         if seen is not None:
             answers = [_end_of(store.find(ref, at), each) for ref, each in zip(refs, seen, strict=True)]
@@ -168,7 +168,7 @@ def _cancel(store: Store, message: Message | None) -> CancelResult:
 
 
 def reschedule(store: Store, moves: Sequence[Move], condition: Condition | None, now: int | None) -> list[RescheduleResult]:
-    with store:
+    with store.alone(), store:
         at_ns = store.now_ns(now)
         floor, ceiling = at_ns // MS, -(-at_ns // MS)
         for move in moves:
@@ -198,7 +198,7 @@ def _reschedule(store: Store, move: Move, floor: int, ceiling: int) -> Reschedul
 
 
 def requeue(store: Store, topic: str, ids: Sequence[str] | None, dues: Dues, now: int | None) -> Swept:
-    with store:
+    with store.alone(), store:
         at_ns = store.now_ns(now)
         floor, ceiling = at_ns // MS, -(-at_ns // MS)
         dues.check()
@@ -233,7 +233,7 @@ def _revive(store: Store, message: Message, due: int, now: int) -> bool:
 
 
 def purge(store: Store, topic: str, state: State, ids: Sequence[str] | None, limit: int, now: int | None) -> Swept:
-    with store:
+    with store.alone(), store:
         at = store.now(now)
         found = store.topics.get(topic)
         if found is None:
@@ -257,7 +257,7 @@ def purge(store: Store, topic: str, state: State, ids: Sequence[str] | None, lim
 
 
 def pause(store: Store, name: str, paused: bool) -> None:
-    with store:
+    with store.alone(), store:
         topic = store.topic(name)
         topic.paused = paused
         if not paused:

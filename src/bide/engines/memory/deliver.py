@@ -13,7 +13,7 @@ from bide.engines.traces import lease_ended, with_record
 
 
 def claim(store: Store, topics: Sequence[str], limit: int, lease: int, request: str | None, now: int | None) -> Claim:
-    with store:
+    with store.alone(), store:
         at = store.now(now)
         awake = [topic for topic in map(store.topics.get, topics) if topic is not None and not topic.paused]
         held = store.held_claims.get(request) if request is not None else None
@@ -69,7 +69,7 @@ def _lease(store: Store, messages: list[Message], until: int, request: str | Non
 
 
 def settle(store: Store, ends: Sequence[End], now: int | None) -> list[Ended]:
-    with store:
+    with store.alone(), store:
         at_ns = store.now_ns(now)
         floor, ceiling = at_ns // MS, -(-at_ns // MS)
         return [_end(store, end, floor, ceiling) for end in ends]
@@ -135,7 +135,7 @@ def come_back(store: Store, message: Message, due: int, now: int) -> bool:
 
 
 def extend(store: Store, holds: Sequence[Hold], lease: int, now: int | None) -> list[bool]:
-    with store:
+    with store.alone(), store:
         until = store.now(now) + lease
         answers, claims = [], dict[str, tuple[HeldClaim, dict[str, None]]]()  # a hold may be named twice
         for hold in holds:
@@ -150,7 +150,7 @@ def extend(store: Store, holds: Sequence[Hold], lease: int, now: int | None) -> 
 
 
 def tend(store: Store, budget: int, ended_by: int | None, now: int | None) -> Tended:
-    with store:
+    with store.alone(), store:
         at = store.now(now)
         forget_operations(store, at)
         forget_periods(store, at)

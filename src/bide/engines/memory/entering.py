@@ -10,7 +10,7 @@ from bide.engines.memory.store import Store
 
 
 def enter(store: Store, entries: Sequence[Entry], now: int | None) -> list[Entered]:
-    with store:
+    with store.alone(), store:
         at = store.now(now)
         return [_enter(store.gates, each, at) for each in entries]
 
@@ -42,7 +42,7 @@ def _enter(gates: Gates, entry: Entry, now: int) -> Entered:
 
 
 def keep(store: Store, held: Sequence[Held], lease: int, now: int | None) -> list[bool]:
-    with store:
+    with store.alone(), store:
         at = store.now(now)
         return [_keep(store.gates, each, lease, at) for each in held]
 
@@ -58,7 +58,7 @@ def _keep(gates: Gates, held: Held, lease: int, now: int) -> bool:
 
 
 def leave(store: Store, held: Sequence[Held], now: int | None) -> Left:
-    with store:
+    with store.alone(), store:
         at = store.now(now)
         left = Left([], [])
         for each in held:
@@ -83,7 +83,7 @@ def _leave(gate: Gate, held: Held) -> bool:
 
 
 def recall(store: Store, limit: int, now: int | None) -> Recalled:
-    with store:
+    with store.alone(), store:
         at, gates = store.now(now), store.gates
         called: list[Called] = []
         while (first := gates.first()) is not None and first[0] <= at and len(called) < limit:
@@ -105,7 +105,7 @@ def _recall(gate: Gate, now: int, limit: int) -> list[str]:
 
 
 def spend(store: Store, spends: Sequence[Spend], now: int | None) -> list[Spent]:
-    with store:
+    with store.alone(), store:
         at = store.now(now)
         return [_spend(store.gates, each, at) for each in spends]
 

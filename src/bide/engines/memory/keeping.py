@@ -7,14 +7,14 @@ from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Res
 
 
 def expect(store: Store, expected: Sequence[Expected], now: int | None) -> None:
-    with store:
+    with store.alone(), store:
         at = store.now(now)
         for each in expected:
             store.results.expect(each.id, each.until, at)
 
 
 def fulfil(store: Store, kept: Sequence[Kept], now: int | None) -> list[list[str]]:
-    with store:
+    with store.alone(), store:
         at = store.now(now)
         for each in kept:
             store.results.fulfil(each, at)
@@ -22,18 +22,18 @@ def fulfil(store: Store, kept: Sequence[Kept], now: int | None) -> list[list[str
 
 
 def read(store: Store, ids: Sequence[str], now: int | None) -> list[Result | None]:
-    with store:
+    with store.alone(), store:
         at = store.now(now)
         return [store.results.find(each, at) for each in ids]
 
 
 def tidy(store: Store, limit: int, now: int | None) -> bool:
-    with store:
+    with store.alone(), store:
         return store.results.tidy(store.now(now), limit)
 
 
 def depend(store: Store, dependents: Sequence[Dependent]) -> None:
-    with store:
+    with store.alone(), store:
         for each in dependents:
             store.results.depend(each)
 
@@ -43,12 +43,12 @@ def follow(store: Store, follows: Sequence[Follow], now: int | None) -> list[boo
 
 
 def arrive(store: Store, arrivals: Sequence[Arrival], now: int | None) -> list[bool]:
-    with store:
+    with store.alone(), store:
         at = store.now(now)
         return [store.results.arrive(each.dependent, each.on, at) for each in arrivals]
 
 
 def forget(store: Store, ids: Sequence[str]) -> None:
-    with store:
+    with store.alone(), store:
         for each in ids:
             store.results.forget(each)

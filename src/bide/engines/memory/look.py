@@ -16,7 +16,7 @@ Place = tuple[int, int, int]  # of a message in a scan: pending, leased or dead;
 
 
 def get(store: Store, refs: Sequence[Ref], now: int | None) -> list[Stored | None]:
-    with store:
+    with store.alone(), store:
         at = store.now(now)
         found = [store.find(ref, at) for ref in refs]
         return [None if message is None else _with_traces(message.stored(at, store.wall), message) for message in found]
@@ -28,7 +28,7 @@ def _with_traces(stored: Stored, message: Message) -> Stored:
 
 def scan(store: Store, name: str, state: State | None, limit: int, after: str | None, now: int | None) -> Scanned:
     begin = _read_mark(after)
-    with store:
+    with store.alone(), store:
         at = store.now(now)
         topic = store.topics.get(name)
         places = _places(topic, state, at, store.wall) if topic is not None else iter(())
@@ -66,7 +66,7 @@ def _read_mark(after: str | None) -> Place | None:
 
 
 def stats(store: Store, name: str | None, but: Collection[str], window: Window | None, now: int | None) -> Stats:
-    with store:
+    with store.alone(), store:
         at = store.now(now)
         if name is not None:
             topic = store.topics.get(name)

@@ -1,7 +1,7 @@
 """The store that the sync and async engines share: its state, its time, its sleepers, and the steps that verbs are made of.
 
 The verbs themselves are functions over a store, in the files beside this one: change.py, deliver.py and look.py.
-Each takes the lock, and so they happen one at a time.
+Each takes the lock, and so they happen one at a time: `with store.alone(), store:`.
 """
 
 import heapq
@@ -20,7 +20,7 @@ from bide.engines.memory.topic import DEAD, ENDED, PENDING, HeldClaim, Message, 
 from bide.engines.sleepers import Sleeper, Sleepers
 from bide.ids import sequence
 from bide.types import Sent
-from bide.wakeable import Wakeable, is_own, refuse_reentry
+from bide.wakeable import Wakeable, refuse_reentry
 
 Deadline = tuple[int, int, HeldClaim, Sequence[str]]
 SPARE = 1_000  # records that count no more, before it is worth while to look for them
@@ -62,22 +62,21 @@ class Store:
 
     # time and waking
 
-    def __enter__(self) -> None:
-        """One verb at a time."""
+    def alone(self) -> threading.RLock:
+        """One verb at a time: `with store.alone(), store:`.
+
+        The lock itself is what is entered and left: no signal handler, as of Ctrl-C, runs between its steps, which are in C.
+        """
         refuse_reentry(self._lock)
-        try:
-            self._lock.acquire()
-        except BaseException:  # of a signal handler, which may have come when the lock was taken already
-            if is_own(self._lock):
-                self._lock.release()
-            raise
+        return self._lock
+
+    def __enter__(self) -> None: ...
 
     def __exit__(self, *error: object) -> None:
         """Wake sleepers of the topics in which the verb made something due."""
         if self._wake:
             self._sleepers.wake(self._wake)
             self._wake.clear()
-        self._lock.release()
 
     def now_ns(self, now: int | None) -> int:
         """Engine time in nanoseconds."""

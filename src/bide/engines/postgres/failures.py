@@ -45,6 +45,7 @@ _WRONG = re.compile(  # what libpq or the server says of an option of the URL
     r"|(?:certificate|key) file \".*\"|definition of service \".*\" not found|unrecognized configuration parameter"
     r"|invalid value for parameter|does not support SSL, but SSL was required|authentication method requirement \".*\" failed"
 )
+_ABSENT = re.compile(r"[Cc]onnection refused|accepting (?:TCP/IP )?connections")
 _HEAD = re.compile(r"^connection (?:is bad|failed): ")
 
 
@@ -53,6 +54,7 @@ class Tries:
 
     def __init__(self, timeout: float) -> None:
         self.unsure: bool = False  # it was sent and not answered, so it may have acted
+        self.useful: bool = True  # it may end otherwise when it is repeated
         self._until = time.monotonic() + PATIENCE * timeout
         self._pause = SOON
 
@@ -80,12 +82,22 @@ def may_have_acted(error: BaseException) -> bool:
 
 def is_useless(error: BaseException) -> bool:
     """Whether a connection that said so should be left, and those made before it: another server may be the primary by now."""
-    return is_lost(error) or isinstance(error, theirs.ReadOnlySqlTransaction)
+    return is_lost(error) or is_read_only(error)
 
 
 def is_refused(error: BaseException) -> bool:
     """Whether the server does not let this user in, so that trying again is no use."""
     return isinstance(error, psycopg.Error) and (_REFUSED.search(str(error)) or _WRONG.search(str(error))) is not None
+
+
+def is_absent(error: BaseException) -> bool:
+    """Whether nothing listens there. A server that was there may come back; one that never was may have another address."""
+    return isinstance(error, psycopg.Error) and error.sqlstate is None and _ABSENT.search(str(error)) is not None
+
+
+def is_read_only(error: BaseException) -> bool:
+    """Whether the server, or the user's default, takes no writes."""
+    return isinstance(error, theirs.ReadOnlySqlTransaction)
 
 
 def is_passing(error: BaseException) -> bool:
@@ -115,7 +127,7 @@ def translated(error: psycopg.Error, shown: str) -> BideError:
         return ConfigError(f"{shown} can't use an option of the URL: {said[0]}. Correct it, or leave it out.")
     if error.sqlstate is None and is_refused(error):
         return ConfigError(f"{shown} refuses the login: {said[0]}. Check the user, the password and the database in the URL.")
-    if isinstance(error, theirs.ReadOnlySqlTransaction):
+    if is_read_only(error):
         return Unavailable(
             f"{shown} takes no writes: it is a standby, or default_transaction_read_only is on. Nothing was done. To follow "
             "the primary, name all servers in the URL: postgres://one,two/database."

@@ -71,8 +71,11 @@ class Address(NamedTuple):
         if self.pool is not None:
             conninfo = self.pool.conninfo()
             _check_servers(conninfo)
-        several = "," in f"{conninfo.get('host', '')}{conninfo.get('hostaddr', '')}"
-        return {"target_session_attrs": "read-write", **conninfo} if several else conninfo
+        return {"target_session_attrs": "read-write", **conninfo} if _several(conninfo) else conninfo
+
+    def several(self) -> bool:
+        """Whether another server may be the primary, as far as is known."""
+        return _several(self.conninfo) or (self.pool is not None and self.pool.changes)
 
 
 def read(settings: Settings) -> Address:
@@ -131,6 +134,10 @@ def _check_servers(conninfo: Mapping[str, Any]) -> None:
             "target_session_attrs must be read-write, primary or any, as bide writes. Leave it out: of several servers, bide "
             "takes the primary."
         )
+
+
+def _several(conninfo: Mapping[str, Any]) -> bool:
+    return "," in f"{conninfo.get('host', '')}{conninfo.get('hostaddr', '')}"
 
 
 def _hosts(conninfo: Mapping[str, Any]) -> list[str]:

@@ -2,15 +2,26 @@
 """The connections of an engine: each call takes one, runs one statement, and is repeated if that is safe and may help."""
 
 import contextlib
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 import psycopg
 
-from bide.engines.postgres.failures import Tries, is_lost, is_passing, is_refused, is_useless, may_have_acted, translated
+from bide.engines.postgres.failures import (
+    PATIENCE,
+    Tries,
+    is_absent,
+    is_lost,
+    is_passing,
+    is_read_only,
+    is_refused,
+    is_useless,
+    may_have_acted,
+    translated,
+)
 from bide.engines.postgres.limited import Limited, Rows
 from bide.engines.postgres.location import Address
+from bide.engines.postgres.room import Room
 from bide.engines.postgres.server_settings import LOOK, settings_for
 from bide.engines.postgres.sync.migrating import Migrating
 from bide.errors import BideError, OutcomeUnknown, Unavailable
@@ -24,9 +35,10 @@ class Connections:
     def __init__(self, address: Address) -> None:
         self.pooled: bool = False  # by something like PgBouncer, between here and the server
         self._address = address
-        self._room = threading.Semaphore(address.connections)
+        self._room = Room(address.connections)
         self._idle: list[Limited] = []
         self._settings = ""  # what the server must be told to set for our connections
+        self._met = False  # whether a server has ever let it in
         self._closed = False
 
     def prepare(self) -> None:
@@ -39,32 +51,57 @@ class Connections:
             self.drop_idle()
         Migrating(self._address, self.connect).ensure(lambda sql: self.run(sql, ()))
 
-    def run(self, sql: str, args: Sequence[Any], *, acts: bool = False, large: int = 0, pids: list[int] | None = None) -> Rows:
+    def run(
+        self,
+        sql: str,
+        args: Sequence[Any],
+        *,
+        acts: bool = False,
+        repeats: bool = True,
+        large: int = 0,
+        pids: list[int] | None = None,
+    ) -> Rows:
         """The rows of a statement. `acts`: it changes something, and may have done so although no answer came.
 
-        It is repeated after a failure, so it must be one that acts once: its request is among its arguments. `large`: so many
+        If it `repeats` after a failure, it must be one that acts once: its request is among its arguments. `large`: so many
         bytes are sent, for which the server is given time. `pids` is given the process number that the server told when the
         connection was made.
         """
-        tries = Tries(self._address.timeout)
+        tries = Tries(self._address.timeout / (1 if self._met else PATIENCE) if repeats else 0)
         while True:
-            with self._room:
-                try:
-                    connection = self._taken() or self.connect()
-                except (psycopg.Error, OSError) as error:
-                    if tries.over or self._closed or is_refused(error):
-                        raise self._told(error, unsure=tries.unsure) from error
-                else:
-                    if pids is not None:
-                        pids[:] = [connection.info.backend_pid]
-                    connection.limit = self._address.timeout + large / BYTES
-                    try:
-                        return self._ask(connection, sql, args)
-                    except (psycopg.Error, OSError) as error:
-                        tries.unsure = tries.unsure or (acts and may_have_acted(error))
-                        if tries.over or self._closed or not (is_lost(error) or is_passing(error)):
-                            raise self._told(error, unsure=tries.unsure) from error
+            place: list[int] = []
+            try:
+                self._room.take(place)
+                return self._once(sql, args, tries, acts=acts, large=large, pids=pids)
+            except (psycopg.Error, OSError) as error:
+                if tries.over or self._closed or not tries.useful:
+                    raise self._told(error, unsure=tries.unsure) from error
+            finally:
+                for each in place:
+                    self._room.free.put_nowait(each)
             Signal().wait(tries.pause())
+
+    def _once(self, sql: str, args: Sequence[Any], tries: Tries, *, acts: bool, large: int, pids: list[int] | None) -> Rows:
+        """One try. What it ends with says whether another one is of use."""
+        connection = self._taken()
+        fresh = connection is None
+        if connection is None:
+            try:
+                connection = self.connect()
+            except (psycopg.Error, OSError) as error:
+                tries.useful = not is_refused(error) and (self._met or not is_absent(error))
+                raise
+            self._met = True
+        if pids is not None:
+            pids[:] = [connection.info.backend_pid]
+        connection.limit = self._address.timeout + large / BYTES
+        try:
+            return self._ask(connection, sql, args)
+        except (psycopg.Error, OSError) as error:
+            tries.unsure = tries.unsure or (acts and may_have_acted(error))
+            standby = fresh and is_read_only(error) and not self.pooled and not self._address.several()
+            tries.useful = (is_lost(error) or is_passing(error)) and not standby
+            raise
 
     def _ask(self, connection: Limited, sql: str, args: Sequence[Any]) -> Rows:
         try:
