@@ -5,25 +5,27 @@ A notification is a hint: a lost one costs a sweep. Through a pooler there are n
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Collection, Sequence
 
 import psycopg
 
 from bide.engines.postgres.aio.connections import AsyncConnections
+from bide.engines.postgres.layout import filled
 from bide.engines.postgres.limited import AsyncLimited
-from bide.engines.postgres.recent import Recent
+from bide.engines.postgres.recent import MOMENT, Recent
 from bide.engines.postgres.rows import heard_of
+from bide.engines.postgres.telling import Telling, look_again
 from bide.engines.sleepers import Sleeper, Sleepers
 from bide.errors import EngineError
 from bide.wakeable import AsyncSignal
 
 POLL = 0.25  # seconds between two looks without notifications
-QUIET = 0.02  # seconds for which a client tells of a topic once
-AGAIN = 0.025  # seconds after a notification at which its receiver looks again, for what was not told meanwhile
 SILENT = 5.0  # seconds after which the connection that listens is asked whether it is alive
 PING = 1.0  # seconds for its answer
 AWAY = 0.5  # seconds of sleep when the server is away, before the caller tries again
+TELL = "select {schema}.tell(t.topic, d.due, d.due) from unnest(%s::{text}) as t(topic), (select %s::bigint as due) as d"
 
 
 class AsyncWaking:
@@ -39,21 +41,39 @@ class AsyncWaking:
         self._leader: Sleeper[str] | None = None  # who reads for all
         self._asleep: set[AsyncSignal] = set()
         self._heard_of: Recent = Recent()
-        self._told: Recent = Recent()  # of which others were told that a message is due
+        self._again: dict[str, float] = {}  # when to look again
+        self.sends: Telling = Telling()
+        self.claims: Telling = Telling()  # of messages that a claim has left; they may be of some of its topics only
         self._closed = False
 
-    def quiet(self, topics: Collection[str]) -> list[str]:
-        """Those of the topics that others were told of a moment ago, so that nobody has to be told now."""
-        if self._asleep:
-            return []
-        now = time.monotonic()
-        quiet = [topic for topic in topics if now < self._told.at(topic) + QUIET]
-        self._told.note(set(topics).difference(quiet), now)
-        return quiet
+    def quiet(self, telling: Telling, topics: Collection[str]) -> list[str]:
+        """Those of the topics that others were told of a moment ago, so that a call which begins now need not tell."""
+        return [] if self._asleep else telling.quiet(topics, time.monotonic())
+
+    async def told(self, telling: Telling, topics: Collection[str], quiet: Collection[str], began: float, due: int) -> None:
+        """A call that told of due messages, but not of its quiet topics, has ended. If it took too long, tell of them now."""
+        if len(quiet) < len(topics):
+            telling.told(topics if not quiet else set(topics).difference(quiet), began)
+        late = telling.untold(quiet, now := time.monotonic()) if quiet else ()
+        if late:
+            with contextlib.suppress(EngineError):  # a hint
+                await self._connections.run(filled(TELL, self._channel), [late, due], repeats=False)
+                telling.told(late, now)
+
+    def looked(self, topics: Sequence[str], began: float) -> None:
+        """A claim that began then has ended. Others may have to follow, after the last notification."""
+        for topic in topics:
+            again = look_again(self._heard_of.at(topic), began)
+            if again is not None:
+                self._again[topic] = again
+            else:
+                self._again.pop(topic, None)
+        if time.monotonic() > began + MOMENT:  # it took so long that what was heard meanwhile may be forgotten
+            self._sleepers.wake(topics)
 
     async def wait(self, topics: Sequence[str], timeout: float) -> None:
         now = time.monotonic()
-        soon = [at + AGAIN - now for at in map(self._heard_of.at, topics) if now < at + AGAIN]
+        soon = [self._again[topic] - now for topic in topics if topic in self._again]
         end = now + min([timeout, *soon, *([POLL] if self._polls else [])])
         signal = AsyncSignal()
         sleeper: Sleeper[str] = Sleeper(signal, topics)

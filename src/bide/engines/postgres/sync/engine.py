@@ -76,6 +76,7 @@ class Postgres(Engine):
         if self._waking is None:
             try:
                 self._connections.prepare()
+                self._joining.locate()
             except BaseException:
                 self._connections.drop_idle()
                 raise
@@ -98,7 +99,9 @@ class Postgres(Engine):
         if connection is not None:
             joined = self._ask("put", [None, *rows.put_args(messages, self._dead_max), [], now], connection=connection)
             return rows.sent_of(messages, joined)
-        request, quiet = self._request(), self._quiet({new.topic for new in messages})
+        waking, began, request = self._awake(), time.monotonic(), self._request()
+        topics = {new.topic for new in messages}
+        quiet = waking.quiet(waking.sends, topics)
         try:
             args = [request, *rows.put_args(messages, self._dead_max), quiet, now]
             found = self._connections.run(self._calls["put"], args, acts=True, large=sum(len(new.body) for new in messages))
@@ -106,15 +109,22 @@ class Postgres(Engine):
             own = [rows.own_operation(request, place) for place in range(len(messages))]
             operations = [new.operation or mine for new, mine in zip(messages, own, strict=True)]
             raise OutcomeUnknown(f"{lost} Sending again with the error's operation acts once.", operations=operations) from lost
-        return rows.sent_of(messages, found)
+        sent = rows.sent_of(messages, found)
+        waking.told(waking.sends, topics, quiet, began, min(each.due for each in sent))
+        return sent
 
     def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
     ) -> Claim:
         look = self._bounds.look(topics if now is None else (), time.monotonic())
         firsts = look.firsts if now is None else [BEGINNING] * len(topics)
-        args = [list(topics), rows.numbers(firsts), limit, lease, request or self._request(), self._quiet(topics), now]
+        waking, began = self._awake(), time.monotonic()
+        quiet = waking.quiet(waking.claims, topics)
+        args = [list(topics), rows.numbers(firsts), limit, lease, request or self._request(), quiet, now]
         claim, took = rows.claim_of(self._ask("claim", args))
+        waking.looked(topics, began)
+        if claim.next_due is not None and claim.next_due <= claim.now:
+            waking.told(waking.claims, topics, quiet, began, claim.next_due)
         if now is not None:
             return claim
         self._bounds.learn(look, min(claim.now, claim.next_due or claim.now), took, len(claim.messages))
@@ -182,9 +192,7 @@ class Postgres(Engine):
         return tended
 
     def wait(self, topics: Sequence[str], timeout: float) -> None:
-        if self._waking is None:
-            raise Unavailable("The PostgreSQL engine is not open: open() it first.")
-        self._waking.wait(topics, self._bounds.patience(topics, time.monotonic(), min(timeout, SWEEP)))
+        self._awake().wait(topics, self._bounds.patience(topics, time.monotonic(), min(timeout, SWEEP)))
 
     def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
         told = self._ask("get", [*rows.ref_args(refs), now])
@@ -254,8 +262,10 @@ class Postgres(Engine):
         """A call in the caller's transaction has no name, as it is not repeated."""
         return None if connection is not None else self._request()
 
-    def _quiet(self, topics: Collection[str]) -> list[str]:
-        return [] if self._waking is None else self._waking.quiet(topics)
+    def _awake(self) -> Waking:
+        if self._waking is None:
+            raise Unavailable("The PostgreSQL engine is not open: open() it first.")
+        return self._waking
 
     def _warn(self) -> None:
         """Of transactions that make this slow."""
@@ -270,6 +280,5 @@ class Postgres(Engine):
 
     def _join(self, connection: object, sql: str, args: Sequence[Any]) -> list[Any]:
         """In the caller's transaction."""
-        if self._waking is None:
-            raise Unavailable("The PostgreSQL engine is not open: open() it first.")
+        self._awake()
         return self._joining.run(connection, sql, args)

@@ -14,10 +14,12 @@ from bide.engines.postgres.join import WHERE, Borrowed, Whole, alone, elsewhere,
 from bide.engines.postgres.layout import filled
 from bide.engines.postgres.limited import Rows
 from bide.engines.postgres.location import Address
-from bide.errors import SchemaMismatch
+from bide.errors import SchemaMismatch, Unavailable
+from bide.wakeable import Signal
 
 AnyConnection: TypeAlias = psycopg.Connection[Any]
 UTF8 = "utf-8"
+WHILE = 0.1  # seconds for which others wait while one asks where the queue is
 
 
 class Joining:
@@ -27,7 +29,12 @@ class Joining:
         self._where = filled(WHERE, address.schema)
         self._ask = ask
         self._here: Rows = []
+        self._looks = False  # somebody asks anew where the queue is
         self._known: WeakSet[AnyConnection] = WeakSet()  # those that were found to have the queue's database
+
+    def locate(self) -> None:
+        """Ask where the queue is, so that joining needs no connection but the caller's: a pooler may have no other to give."""
+        self._here = self._ask(self._where)
 
     def run(self, connection: object, sql: str, args: Sequence[Any]) -> Rows:
         """The rows of a statement. Without an answer the caller has no transaction left: there is nothing to repeat."""
@@ -85,13 +92,28 @@ class Joining:
         """Refuse a connection that is not to the queue's database. One that was looked at stays there."""
         [there] = self._execute(own, self._where)
         if there[:2] not in [each[:2] for each in self._here]:
-            self._here = self._ask(self._where)  # for the first time, or the server was started anew
-        [here] = self._here
-        if there[:2] != here[:2]:
-            raise elsewhere(self._shown, own)
+            self._locate_anew()
+            [here] = self._here
+            if there[:2] != here[:2]:
+                raise elsewhere(self._shown, own)
         if not there[2]:
             raise SchemaMismatch(f"{self._shown} has no tables of bide for this namespace any more: run `bide migrate`.")
         self._known.add(own)
+
+    def _locate_anew(self) -> None:
+        """The server may have been started anew. One asks; others may hold all that a pooler has, and wait only briefly."""
+        if self._looks:
+            Signal().wait(WHILE)
+        if self._looks:
+            raise Unavailable(
+                f"{self._shown} was started anew, and the queue has yet to find it again. This call changed nothing: roll "
+                "back, and run the transaction again."
+            )
+        try:
+            self._looks = True
+            self.locate()
+        finally:
+            self._looks = False
 
     def _execute(self, own: AnyConnection, sql: str, args: Sequence[Any] = ()) -> Rows:
         """By a cursor of our own: the caller's may make other rows, or take other arguments."""

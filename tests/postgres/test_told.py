@@ -1,0 +1,167 @@
+"""A receiver that sleeps in another process is told of all that is committed, whatever came before and however long it took."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from bide import Queue
+from tests.sqlite.conftest import Child
+from tests.worker.conftest import once
+
+LATE = 2.0  # seconds; what nobody is told of waits for a sweep, after five
+RECEIVER = """
+    import sys, time
+    from bide import Queue
+    with Queue(sys.argv[1]) as queue:
+        queue.stats()
+        print("ready")
+        while True:
+            found = queue.receive("t", limit=1000, wait=60)
+            now = time.time()
+            for name in {each.body["name"]: None for each in found}:
+                print(f"{name}={now}")
+            queue.ack_many(found)
+            if any(each.body["name"] == "stop" for each in found):
+                break
+"""
+
+
+class Sender:
+    def __init__(self, queue: Any, url: str) -> None:
+        self.queue = queue
+        self.url = url
+        self.round = 0
+        self.sent: dict[str, float] = {}
+
+    def named(self, name: str) -> str:
+        return f"{name} in round {self.round}"
+
+    async def one(self, name: str, **options: Any) -> None:
+        name = self.named(name)
+        await self.queue.send("t", {"name": name}, **options)
+        self.sent[name] = time.time()
+
+    async def in_the_background(self, name: str, **options: Any) -> None:
+        """Also where a send blocks."""
+        name = self.named(name)
+        if hasattr(self.queue, "inner"):
+            await asyncio.to_thread(self.queue.inner.send, "t", {"name": name}, **options)
+        else:
+            await self.queue.send("t", {"name": name}, **options)
+        self.sent[name] = time.time()
+
+    async def batch(self, name: str, size: int = 3_000) -> None:
+        name = self.named(name)
+        await self.queue.send_many("t", [{"name": name, "n": n, "x": "x" * size} for n in range(1_000)])
+        self.sent[name] = time.time()
+
+
+async def alone(sender: Sender) -> None:
+    await sender.one("alone")
+
+
+async def a_batch_after_a_send(sender: Sender) -> None:
+    await sender.one("first")
+    await sender.batch("batch")
+
+
+async def a_batch_after_a_claim(sender: Sender) -> None:
+    await sender.queue.receive("t")
+    await sender.batch("batch")
+
+
+async def a_rapid_sequence(sender: Sender) -> None:
+    for n in range(60):
+        await sender.one(f"rapid {n}")
+
+
+async def batch_after_batch(sender: Sender) -> None:
+    for n in range(4):
+        await sender.batch(f"batch {n}", 1_000)
+
+
+async def a_key_that_is_held(sender: Sender) -> None:
+    """The send waits until a transaction with the same key is over."""
+    with psycopg.connect(sender.url) as own, Queue(sender.url) as other:
+        other.send("t", {"name": "never"}, key="held", delay="1h", connection=own)
+        await sender.one("before")
+        held = asyncio.create_task(sender.in_the_background("held", key="held"))
+        with psycopg.connect(sender.url, autocommit=True) as looking:
+            await once(lambda: looking.execute("select 1 from pg_locks where not granted").fetchall())
+        await asyncio.sleep(0.1)  # the commit is to come this much later
+        own.rollback()
+        await held
+
+
+async def an_own_transaction(sender: Sender) -> None:
+    with psycopg.connect(sender.url) as own, Queue(sender.url) as other:
+        name = sender.named("own")
+        other.send("t", {"name": name}, connection=own)
+        await sender.one("meanwhile")
+        await asyncio.sleep(0.1)  # so late is the commit
+        own.commit()
+        sender.sent[name] = time.time()
+
+
+async def several_programs(sender: Sender) -> None:
+    with Queue(sender.url) as other:
+        for n in range(5):
+            await sender.one(f"mine {n}")
+            name = sender.named(f"theirs {n}")
+            other.send("t", {"name": name})
+            sender.sent[name] = time.time()
+        await sender.batch("batch beside others")
+
+
+async def what_was_due_later(sender: Sender) -> None:
+    await sender.one("now")
+    await sender.one("soon", delay=0.3)
+    await sender.one("moved", delay="1h", key="moved")
+    await sender.one("now again")
+    await sender.queue.reschedule(topic="t", key="moved", delay=0)
+    sender.sent[sender.named("moved")] = time.time()
+
+
+SHAPES = [
+    alone,
+    a_batch_after_a_send,
+    a_batch_after_a_claim,
+    a_rapid_sequence,
+    batch_after_batch,
+    a_key_that_is_held,
+    an_own_transaction,
+    several_programs,
+    what_was_due_later,
+]
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda each: each.__name__)
+async def test_an_idle_receiver_is_told_of_each_commit(
+    shape: Callable[[Sender], Awaitable[None]], queue: Any, postgres_url: str, start: Callable[..., Child]
+) -> None:
+    receiver = start(RECEIVER, postgres_url)
+    assert receiver.line() == "ready"
+    sender = Sender(queue, postgres_url)
+    await sender.one("begin")
+    got: dict[str, float] = {}
+
+    def hear(name: str) -> None:
+        while name not in got:
+            each, _, at = receiver.line().rpartition("=")
+            got.setdefault(each, float(at))
+
+    await asyncio.to_thread(hear, sender.named("begin"))
+    for _ in range(3):  # a machine that is busy may be too slow for what is to happen
+        sender.round += 1
+        await shape(sender)
+        for name in sender.sent:
+            await asyncio.to_thread(hear, name)
+    await queue.send("t", {"name": "stop"})
+    receiver.end()
+    late = {name: round(got[name] - at, 3) for name, at in sender.sent.items() if got[name] > at + LATE}
+    assert not late
