@@ -3,14 +3,15 @@
 import asyncio
 import contextlib
 import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from bide.core.backoff import Backoff, exponential, wait_ms
 from bide.errors import EngineError, Unavailable
 from bide.logs import Log
-from bide.queue.aio.opened import AsyncOpened
-from bide.queue.aio.session import AsyncSession
 
 _log = Log("bide.worker")
+T = TypeVar("T")
 _WAIT: Backoff = exponential("50ms", cap="5s", jitter=0.2)
 
 
@@ -46,11 +47,11 @@ def refused(error: EngineError) -> bool:
     return EngineError in (type(error), type(error.__cause__))
 
 
-async def reached(session: AsyncSession, stopping: asyncio.Event) -> AsyncOpened | None:
-    """What is open, as soon as the engine can be reached; None when it is time to stop before that."""
+async def reached(open_: Callable[[], Awaitable[T]], stopping: asyncio.Event) -> T | None:
+    """What is opened, as soon as the engine can be reached; None when it is time to stop before that."""
     patience = Retrying("reach the engine", stopping)
     while not stopping.is_set():
-        opening = asyncio.ensure_future(session.open())
+        opening = asyncio.ensure_future(open_())
         stop = asyncio.ensure_future(stopping.wait())
         try:
             await asyncio.wait({opening, stop}, return_when=asyncio.FIRST_COMPLETED)

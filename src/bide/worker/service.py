@@ -42,7 +42,7 @@ class Service:
         self._plan = plan
         self._loop = asyncio.get_running_loop()
         self._served = served(queue, plan)
-        in_threads = [topic for topic, task in self._served.items() if not task.is_async]
+        self._in_threads = in_threads = [topic for topic, task in self._served.items() if not task.is_async]
         self._slots = Slots(
             self._served,
             in_threads,
@@ -81,7 +81,7 @@ class Service:
     async def run(self) -> None:
         self._task = asyncio.current_task()
         try:
-            opened = await reached(self._session, self._stopping)
+            opened = await reached(self._session.open, self._stopping)
             if opened is not None:
                 await self._work(opened)
         finally:
@@ -109,6 +109,9 @@ class Service:
         beside = [self._loop.create_task(each) for each in self._beside(opened)]
         self.begun.set()
         try:
+            if self._in_threads and (opened.engine.capabilities.transactional or opened.outbox is not None):
+                # before a handler has a transaction, in which it would wait for this
+                await reached(AsyncApart(self._sync.ready).done, self._stopping)
             await self._take()
         finally:
             for each in beside:

@@ -85,7 +85,7 @@ class Supervisor:
 
     async def _work(self) -> None:
         try:
-            opened = await reached(self._session, self._stopping)
+            opened = await reached(self._session.open, self._stopping)
             if opened is not None:
                 await self._keep_all(opened.engine)
         finally:

@@ -112,6 +112,14 @@ class AsyncVerbs(AsyncTopicVerbs, AsyncManyVerbs, AsyncTaskVerbs, AsyncResultVer
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.session.setup.source.shown}>"
 
+    async def open(self) -> None:
+        """Connect now, rather than on first use. Safe to call again.
+
+        Call it where a process starts, before the first transaction that a call joins with `connection=`: such a call then
+        needs no other connection than the transaction's own. Raises Unavailable, ConfigError and SchemaMismatch.
+        """
+        await self.session.ready()
+
     async def close(self) -> None:
         """Close the engine's connections, after running sends have ended. A closed queue can't be used again.
 
@@ -123,7 +131,7 @@ class AsyncVerbs(AsyncTopicVerbs, AsyncManyVerbs, AsyncTaskVerbs, AsyncResultVer
         await self.session.close()
 
     async def __aenter__(self) -> Self:
-        await self.session.open()
+        await self.open()
         return self
 
     async def __aexit__(

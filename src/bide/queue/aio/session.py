@@ -95,6 +95,12 @@ class AsyncSession:
             if left.outbox is not None:
                 self._affinity.leave(left.heartbeat, left.outbox.store)
 
+    async def ready(self) -> None:
+        """Open all that calls may need, so that one which joins a transaction waits for no connection meanwhile."""
+        outbox = (await self.open()).outbox
+        if outbox is not None:
+            await outbox.store.open()
+
     async def engine(self) -> AsyncEngine:
         return (await self.open()).engine
 

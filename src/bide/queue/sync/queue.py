@@ -112,6 +112,14 @@ class Verbs(TopicVerbs, ManyVerbs, TaskVerbs, ResultVerbs, ScheduleVerbs, LaterV
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.session.setup.source.shown}>"
 
+    def open(self) -> None:
+        """Connect now, rather than on first use. Safe to call again.
+
+        Call it where a process starts, before the first transaction that a call joins with `connection=`: such a call then
+        needs no other connection than the transaction's own. Raises Unavailable, ConfigError and SchemaMismatch.
+        """
+        self.session.ready()
+
     def close(self) -> None:
         """Close the engine's connections, after running sends have ended. A closed queue can't be used again.
 
@@ -123,7 +131,7 @@ class Verbs(TopicVerbs, ManyVerbs, TaskVerbs, ResultVerbs, ScheduleVerbs, LaterV
         self.session.close()
 
     def __enter__(self) -> Self:
-        self.session.open()
+        self.open()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

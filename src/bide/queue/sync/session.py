@@ -95,6 +95,12 @@ class Session:
             if left.outbox is not None:
                 self._affinity.leave(left.heartbeat, left.outbox.store)
 
+    def ready(self) -> None:
+        """Open all that calls may need, so that one which joins a transaction waits for no connection meanwhile."""
+        outbox = self.open().outbox
+        if outbox is not None:
+            outbox.store.open()
+
     def engine(self) -> Engine:
         return self.open().engine
 
