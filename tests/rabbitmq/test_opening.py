@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
+import time
 from typing import Any
 
 import pytest
 from aiormq.abc import AbstractChannel, AbstractConnection
 
-from bide import AsyncQueue, SchemaMismatch
+from bide import AsyncQueue, SchemaMismatch, Unavailable
 from bide.engines.rabbitmq.aio import topology
 
 pytestmark = pytest.mark.server
@@ -59,3 +60,10 @@ async def test_an_opening_that_is_refused_hangs_up(rabbitmq_url: str, connection
     with pytest.raises(SchemaMismatch):
         await queue.send("t")
     assert connections[0].is_closed
+
+
+async def test_a_first_connection_that_is_refused_is_told_at_once() -> None:
+    began = time.monotonic()
+    with pytest.raises(Unavailable, match=r"Is the broker running, and is the URL right\?"):
+        await AsyncQueue("amqp://guest:guest@127.0.0.1:1/").send("t", 1)
+    assert time.monotonic() < began + 3  # and not its timeout of five seconds
