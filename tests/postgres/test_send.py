@@ -1,7 +1,7 @@
 """`select bide.send(…)`: what programs in any language call, in their own transaction."""
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,7 +10,7 @@ import msgspec
 import psycopg
 import pytest
 
-from bide import Queue
+from bide import CancelResult, ConfigError, Queue, SchemaMismatch
 
 
 @pytest.fixture
@@ -240,3 +240,56 @@ def test_a_role_that_only_sends_needs_no_more_rights_than_the_docs_say(
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 sender.execute(refused.encode())
     assert queue.stats("t").ready == 2
+
+
+@pytest.mark.parametrize("migrate", ["", "?migrate=0"])
+def test_a_queue_whose_role_only_sends_needs_no_more_rights_than_the_docs_say(
+    migrate: str, queue: Queue, own: psycopg.Connection, postgres_url: str
+) -> None:
+    page = Path("docs/postgres.md").read_text(encoding="utf-8")
+    section = page[page.index("### A role that only sends") : page.index("## What it promises")]
+    first, more = (block.partition("```")[0] for block in section.split("```sql\n")[1:])
+    own.execute(b"create role sender login; " + first.encode())
+    own.commit()
+    url = postgres_url.replace("postgres@", "sender@")
+    with Queue(url + migrate) as sender, psycopg.connect(url) as connection:
+
+        @sender.task("kept", keep="1h")
+        def kept() -> None: ...
+
+        sender.send("t", 1)
+        sender.send("t", 2, key="k", delay="1h", operation="o")
+        sender.send("t", 3, key="k", if_exists="replace")
+        sender.send("t", [4], key="m", if_exists="merge", unique_for=None)
+        sender.send("t", 5, key="u", unique_for="1h")
+        sender.send_many("t", [6, 7])
+        sender.send("t", 8, connection=connection)
+        connection.commit()
+        assert sender.cancel(topic="t", key="k") is CancelResult.CANCELLED
+        refused: list[Callable[[], object]] = [
+            lambda: sender.receive("t"),
+            sender.stats,
+            lambda: sender.messages("t"),
+            lambda: sender.purge("t", state="dead"),
+            lambda: sender.pause("t"),
+            kept.send,
+        ]
+        for call in refused:
+            with pytest.raises(ConfigError, match=r"lacks a right: permission denied for .*docs/postgres\.md lists"):
+                call()
+        own.execute(more.encode())
+        own.commit()
+        kept.send()
+    assert queue.stats("t").ready == 6
+    assert queue.stats("kept").ready == 2  # the first was sent before its result could be waited for
+
+
+def test_a_queue_whose_role_only_sends_is_told_that_there_are_no_tables(postgres_url: str) -> None:
+    with psycopg.connect(postgres_url) as owner:
+        owner.execute("create role sender login; create schema bide; grant usage on schema bide to sender")
+    with pytest.raises((SchemaMismatch, ConfigError), match="bide migrate"), Queue(sender_of(postgres_url)) as sender:
+        sender.send("t", 1)
+
+
+def sender_of(url: str) -> str:
+    return url.replace("postgres@", "sender@")

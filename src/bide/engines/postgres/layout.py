@@ -70,9 +70,13 @@ class Found(NamedTuple):
 
     number: int = 0
     finished: int = 0
+    hidden: bool = False  # this user may not ask: a role that only sends
 
 
-FIND = "select pg_catalog.to_regclass('{schema}.layout') is not null"
+FIND = (
+    "select pg_catalog.to_regclass('{schema}.layout') is not null, coalesce("
+    "pg_catalog.has_table_privilege(pg_catalog.to_regclass('{schema}.layout')::pg_catalog.oid, 'select'), true)"
+)
 READ = "select number, finished from {schema}.layout"
 LOCK = "lock table {schema}.layout in share row exclusive mode"
 

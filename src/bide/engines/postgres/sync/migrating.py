@@ -31,9 +31,9 @@ class Migrating:
         self._connect = connect
 
     def ensure(self, ask: Callable[[str], Rows]) -> None:
-        """What opening a queue does: nothing if all is there."""
+        """What opening a queue does: nothing if all is there. A user who may not ask is told by the first call."""
         found = self._look(ask)
-        if found.number >= self.ours.number:
+        if found.hidden or found.number >= self.ours.number:
             return
         if not self._address.migrate:
             raise SchemaMismatch(f"{told(self._address.shown, self._address.schema, found, self.ours)}: run `bide migrate`.")
@@ -103,7 +103,9 @@ class Migrating:
 
     def _look(self, ask: Callable[[str], Rows]) -> Found:
         schema, found = self._address.schema, Found()
-        [[there]] = ask(filled(FIND, schema))
+        [[there, readable]] = ask(filled(FIND, schema))
+        if not readable:
+            return Found(hidden=True)
         for row in ask(filled(READ, schema)) if there else []:
             found = Found(*row)
         check(self._address.shown, found, self.ours)
