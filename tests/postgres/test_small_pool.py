@@ -15,6 +15,7 @@ from tests.servers.fixtures import NewPgBouncer
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer
 from tests.sqlite.conftest import Child
+from tests.worker.conftest import once
 
 pytestmark = pytest.mark.server
 POOL = 5
@@ -93,6 +94,46 @@ async def test_a_worker_whose_handlers_ack_in_their_transactions_goes_on(small_u
             assert await all_packed(postgres_url, 300)
             print(f"300 were packed after {time.monotonic() - began:.2f} s")
         assert sender.stats("pack").dead == 0
+    queue.close()
+
+
+async def test_a_pool_as_the_docs_size_it_has_room_for_all_that_a_worker_does(
+    new_pgbouncer: NewPgBouncer, postgres_server: PostgresServer, postgres_url: str, small_url: str
+) -> None:
+    """Handlers in a transaction, and three: while those last, all else goes on."""
+    handlers = 4
+    pool = new_pgbouncer(postgres_server, default_pool_size=handlers + 3)
+    url = pool.url_of(postgres_url.rpartition("/")[2])
+    queue, over = Queue(url), threading.Event()
+    begun = threading.Barrier(handlers + 1)
+
+    @queue.task("long", timeout="1m")
+    def long(n: int) -> None:
+        with psycopg.connect(url, prepare_threshold=None) as connection:
+            connection.execute("insert into packed values (%s)", [n])
+            begun.wait(STALLED)
+            over.wait(STALLED)
+            current().ack(connection=connection)
+
+    @queue.task("short")
+    async def short(n: int) -> None: ...
+
+    with Queue(postgres_url) as sender:
+        sender.send_many("long", [{"n": n} for n in range(handlers)])
+        async with Worker(queue, concurrency=32, lease="2s"):
+            await asyncio.to_thread(begun.wait, STALLED)
+            began = time.monotonic()
+            sender.send_many("short", [{"n": n} for n in range(200)])
+            await once(lambda: sender.stats("short").pending + sender.stats("short").leased == 0)
+            [[bide, all_of_them]] = postgres_server.ask(
+                "select count(*) filter (where application_name = 'bide'), count(*) from pg_stat_activity where datname = "
+                f"'{postgres_url.rpartition('/')[2]}'"
+            )
+            print(f"{bide} of bide and {all_of_them} in all; 200 short ones took {time.monotonic() - began:.2f} s")
+            assert time.monotonic() < began + STALLED / 2
+            over.set()
+            assert await all_packed(postgres_url, handlers)
+        assert sender.stats().dead == 0
     queue.close()
 
 
