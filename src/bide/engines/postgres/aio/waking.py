@@ -25,7 +25,7 @@ POLL = 0.25  # seconds between two looks without notifications
 SILENT = 5.0  # seconds after which the connection that listens is asked whether it is alive
 PING = 1.0  # seconds for its answer
 AWAY = 0.5  # seconds of sleep when the server is away, before the caller tries again
-TELL = "select {schema}.tell(t.topic, d.due, d.due) from pg_catalog.unnest(%s::{text}) as t(topic), (select %s::bigint as due) as d"
+TELL = "select {schema}.tell(t, d.due, d.due) from pg_catalog.unnest(%s::{text}) as t, (select %s::bigint as due) as d"
 
 
 class AsyncWaking:
