@@ -201,6 +201,15 @@ def test_what_is_called_does_not_come_before_it_is_due(book: Book) -> None:
     assert book.broken() == {"never early"}
 
 
+@pytest.mark.parametrize("key", ["every tick", "every other"])
+def test_what_a_schedule_has_planned_may_be_taken_back_by_its_key(book: Book, key: str) -> None:
+    sent_and_done(book)
+    book.receive("m", tag=None, key="every tick", planned=100)
+    book.begin("cancel", topic="t", key=key)
+    book.look()
+    assert book.broken() == (set() if key == "every tick" else {"no loss"})
+
+
 def test_what_a_schedule_has_planned_may_be_left_out(book: Book) -> None:
     handed_out(book, "other")
     handled(book, "other")

@@ -75,12 +75,12 @@ class Allowance:
         return [message for message in sorted(missing, key=self._has_choice) if not self._takes(message)]
 
     def _has_choice(self, message: Message) -> bool:
-        return self._may_be_dead(message) and any(send.key is not None for send in message.sends)
+        return self._may_be_dead(message) and bool(_names(message))
 
     def _takes(self, message: Message) -> bool:
-        for send in message.sends:
-            if send.key is not None and self._keyed[send.topic, send.key] > 0:
-                self._keyed[send.topic, send.key] -= 1
+        for name in _names(message):
+            if self._keyed[name] > 0:
+                self._keyed[name] -= 1
                 return True
         for room, may in ((self._dead, self._may_be_dead(message)), (self._pending, True)):
             if may and room[message.topic] > 0:
@@ -91,6 +91,12 @@ class Allowance:
     def _may_be_dead(self, message: Message) -> bool:
         spent = any(each.attempt >= each.max_attempts for each in message.deliveries)
         return bool(self._facts.unseen) or spent or any(act.op == "bury" and act.possible for act in message.acts)
+
+
+def _names(message: Message) -> list[tuple[str, str]]:
+    """The topics and keys by which it may have been cancelled. What a schedule has planned was sent by nobody."""
+    keys = {send.key for send in message.sends} | {each.key for each in message.deliveries}
+    return sorted((message.topic, key) for key in keys if key is not None)
 
 
 def _look(facts: Facts, look: Look, found: Findings) -> None:
