@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, current, steps
+from bide import AsyncDelivery, AsyncQueue, current, current_batch, steps
 from bide.worker import handling
 from tests.worker.test_running import ended
 
@@ -226,3 +226,79 @@ async def test_a_timeout_within_the_handler_is_its_own_affair(memory: AsyncQueue
     [dead] = await memory.messages("a", state="dead")
     assert str(dead.last_error).startswith("TimeoutError")
     assert "20" not in str(dead.last_error)
+
+
+BLOCKED = 0.3  # seconds, for which the event loop is blocked: far longer than the timeout
+
+
+@pytest.mark.parametrize("kind", ["plain", "goes on", "batch", "middleware", "swallows"])
+async def test_a_handler_that_blocks_the_loop_beyond_its_timeout_has_failed_although_it_returns(
+    memory: AsyncQueue, working: Any, until: Any, kind: str
+) -> None:
+    expired: list[bool] = []
+
+    async def work() -> None:
+        time.sleep(BLOCKED)  # noqa: ASYNC251  (that is what this is about)
+        expired.append(all(each.expired for each in current_batch()))
+        if kind in ("goes on", "swallows"):
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                if kind == "goes on":
+                    raise
+
+    if kind == "batch":
+
+        @memory.task("a", timeout=SHORT, max_attempts=1, batch=2)
+        async def handle_both(items: list[int]) -> None:
+            await work()
+    else:
+
+        @memory.task("a", timeout=SHORT, max_attempts=1)
+        async def handle(n: int) -> None:
+            await work()
+
+    async def around(delivery: AsyncDelivery, call: Any) -> None:
+        await call()
+
+    await memory.send_many("a", [1, 2] if kind == "batch" else [{"n": 1}, {"n": 2}])
+    async with working(memory, middleware=[around] if kind == "middleware" else []):
+        await until(lambda: ended(memory))
+
+    dead = await memory.messages("a", state="dead")
+    assert [each.last_error for each in dead] == ["TimeoutError: took longer than its timeout of 0.05 s"] * 2
+    assert all(expired)
+
+
+@pytest.mark.parametrize("late", [True, False])
+async def test_a_sync_handler_is_judged_by_when_it_ended_although_the_loop_is_blocked(
+    memory: AsyncQueue, working: Any, until: Any, late: bool
+) -> None:
+    begun, blocked, free = threading.Event(), threading.Event(), threading.Event()
+    seen: list[tuple[bool, bool]] = []
+
+    @memory.task("s", timeout="200ms", max_attempts=1)
+    def handle() -> None:
+        delivery = current()
+        begun.set()
+        blocked.wait()
+        before = delivery.expired
+        if late:
+            time.sleep(BLOCKED)
+        seen.append((before, delivery.expired))
+        free.set()
+
+    @memory.task("b")
+    async def block() -> None:
+        begun.wait()
+        blocked.set()
+        free.wait()
+        time.sleep(BLOCKED)  # noqa: ASYNC251  (now the alarm has to ring)
+
+    await handle.send()
+    async with working(memory) as worker:
+        await until(begun.is_set)
+        await block.send()
+        await until(lambda: ended(memory))
+        assert worker.health().failed == late
+    assert seen == [(False, late)]

@@ -56,6 +56,16 @@ class Batch(Handling):
         self.expire()
         self._stop(why)
 
+    def begin_by(self, deadline: float) -> None:
+        super().begin_by(deadline)
+        for each in self.members:
+            each.begin_by(deadline)
+
+    def was_late(self) -> None:
+        super().was_late()
+        for each in self.members:
+            each.first_told("timeout")
+
     def one_stops(self, why: Why, *, first: bool) -> None:
         """A message of it is told to stop. Others go on, so its handler does, until it would go on for none."""
         self._going -= first
@@ -165,6 +175,7 @@ class Batches:
             if batch.why is None and not self._stopping.is_set() and self._handlers.ready(batch):
                 try:
                     await self._handlers.call(batch)
+                    self._handlers.returned(batch)
                 except KeyboardInterrupt:
                     raise
                 except BaseException as by:

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import os
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
@@ -49,7 +50,9 @@ class Handling:
         "_sync_delivery",
         "alarm",
         "batch",
+        "deadline",
         "delivery",
+        "over",
         "places",
         "runner",
         "stuck",
@@ -68,6 +71,8 @@ class Handling:
         self.stuck: bool = False  # it goes on long after its timeout
         self.runner: asyncio.Task[None] | None = None
         self.alarm: asyncio.TimerHandle | None = None  # for its timeout
+        self.deadline: float | None = None  # when that is over, by time.monotonic()
+        self.over: float | None = None  # when its handler came to an end, if that ran in a thread
         self.places: Places | None = None  # in the gates of its task
         self.batch: Shared | None = None  # that it is handled in
         self._sync_delivery: Delivery | None = None
@@ -107,6 +112,15 @@ class Handling:
             self.why = why
         return first
 
+    def begin_by(self, deadline: float) -> None:
+        """Its handler is called, which has so long."""
+        self.deadline = self.delivery.deadline = deadline
+
+    def was_late(self) -> None:
+        """Its handler has returned after its timeout, and was not told to stop."""
+        self.first_told("timeout")
+        self.expire()
+
     def silence(self) -> None:
         """Its handler has come to an end: what comes after it has no timeout, and the alarm names the handling."""
         if self.alarm is not None:
@@ -128,6 +142,7 @@ class Handling:
         if not self.task.is_async and self._sync_delivery is None:
             self._sync_delivery = self.taken.in_sync(self.delivery)
             self._sync_delivery.hold, self._sync_delivery.kept = self.delivery.hold, self.delivery.kept
+            self._sync_delivery.deadline = self.delivery.deadline
             if self.delivery.expired:
                 self._sync_delivery.expired = True
         present = self._sync_delivery or self.delivery
@@ -170,6 +185,7 @@ class Handlers:
         task, arguments = handling.task, handling.arguments()
         running.set(handling.present)
         if task.timeout is not None:
+            handling.begin_by(time.monotonic() + task.timeout)
             handling.alarm = self._loop.call_later(task.timeout, self._time_out, handling)
         if self._middleware:
             return self._inside(handling, arguments)
@@ -177,6 +193,17 @@ class Handlers:
             return self._in_thread(handling, arguments)
         awaitable: Awaitable[None] = task.run(**arguments)
         return awaitable
+
+    def returned(self, handling: Handling) -> None:
+        """Its handler has returned. If the event loop was blocked, its alarm may not have rung: then the clock tells."""
+        late = handling.deadline is not None and time.monotonic() >= handling.deadline
+        if late and handling.why is None and not self._in_time(handling):
+            handling.was_late()
+
+    def _in_time(self, handling: Handling) -> bool:
+        """Whether it ended in time in its thread, which a blocked loop hears of later. Middleware may go on after that."""
+        over, deadline = handling.over, handling.deadline
+        return over is not None and deadline is not None and over < deadline and not self._middleware
 
     def became(self, handling: Handling, error: BaseException | None) -> tuple[Outcome | None, BaseException | None]:
         """What the engine is to be told, and what there is to say of it; None when the lease was lost."""
@@ -238,9 +265,17 @@ class Handlers:
             if handling.why == "stop" or self._ending():
                 answer.cancel()
 
-        await seen_through(self._threads.run(partial(handling.task.call, arguments)), cancelled)
+        def call() -> None:
+            try:
+                handling.task.call(arguments)
+            finally:
+                handling.over = time.monotonic()
+
+        await seen_through(self._threads.run(call), cancelled)
 
     def _time_out(self, handling: Handling) -> None:
+        if self._in_time(handling):
+            return
         handling.stop("timeout")
         handling.alarm = self._loop.call_later(HEED, self._look_again, handling)
         _log.warning(

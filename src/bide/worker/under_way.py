@@ -167,6 +167,8 @@ class UnderWay:
             if handling.why is None and not self._stopping.is_set() and self._handlers.ready(handling):
                 try:
                     await self._handlers.call(handling)
+                    if handling.deadline is not None:
+                        self._handlers.returned(handling)
                 except KeyboardInterrupt:
                     raise
                 except BaseException as raised:

@@ -1,6 +1,7 @@
 # unasync: ../sync/delivery.py
 """A delivery: a message with its lease, and the ways to end it."""
 
+import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import TracebackType
@@ -35,14 +36,15 @@ class AsyncDelivery:
         "__weakref__",
         "_body",
         "_engine",
+        "_expired",
         "_on_drop",
         "_on_end",
         "_settles",
         "arguments",
         "claimed",
+        "deadline",
         "ended",
         "ending",
-        "expired",
         "hold",
         "kept",
         "now",
@@ -63,7 +65,8 @@ class AsyncDelivery:
         self.arguments: dict[str, Any] | None = arguments
         self.ended: bool = False  # by one of the verbs, or because its lease was seen to be lost
         self.ending: bool = False  # one of the verbs is on its way, and its answer will tell if the lease was lost
-        self.expired: bool = False  # in a handler: its timeout has passed, or its lease was lost, and it should stop
+        self.deadline: float | None = None  # in a handler: when its timeout has passed, by time.monotonic()
+        self._expired = False
         self.claimed: Claimed = claimed
         self.hold: Hold = Hold(claimed.topic, claimed.id, claimed.token)  # as an engine identifies the delivery
         self.kept: Callable[[Hold, int], int] | None = None  # of a lease that is renewed: for how long it is to be extended
@@ -72,6 +75,15 @@ class AsyncDelivery:
         self._settles = settles
         self._on_end: Callable[[], None] | None = None
         self._on_drop: Callable[[], None] | None = None
+
+    @property
+    def expired(self) -> bool:
+        """In a handler: its timeout has passed, or its lease was lost, and it should stop."""
+        return self._expired or (self.deadline is not None and time.monotonic() >= self.deadline)
+
+    @expired.setter
+    def expired(self, value: bool) -> None:
+        self._expired = value
 
     @property
     def body(self) -> Any:
