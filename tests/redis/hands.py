@@ -57,6 +57,7 @@ class Ledger:
         self._lock = threading.Lock()
         self._accepted: dict[str, str] = {}  # the topic of each message that is to be handed out, by its id
         self._times: Counter[str] = Counter()  # that each was handed out
+        self._needs: dict[str, set[int]] = {}  # parts, by id
         self._ids: dict[str, set[str]] = defaultdict(set)  # by their body
         self.early: list[str] = []
 
@@ -64,10 +65,14 @@ class Ledger:
         with self._lock:
             self._accepted[sent.id] = sent.topic
 
-    def handed_out(self, id: str, due: int, body: object = None) -> None:
-        """`due`: as it was handed out. All servers go by the clock of this machine. `body`: a text, if it was sent once."""
+    def handed_out(self, id: str, due: int, body: object = None, gates: Collection[int] = ()) -> None:
+        """`due`: as it was handed out. All servers go by the clock of this machine. `body`: a text, if it was sent once.
+
+        `gates`: the parts of its gates, without which it may have to come again.
+        """
         with self._lock:
             self._times[id] += 1
+            self._needs[id] = {name_of(id).shard, *gates}
             if isinstance(body, str):
                 self._ids[body].add(id)
             if time.time() * 1000 < due - 1:
@@ -85,9 +90,9 @@ class Ledger:
             return {body: len(ids) for body, ids in self._ids.items() if len(ids) > 1}
 
     def again(self, but: Collection[int]) -> dict[str, int]:
-        """What was handed out more than once, by topic, but for messages of these parts."""
+        """What was handed out more than once, by topic, but for what needs these parts."""
         with self._lock:
-            ids = [id for id, times in self._times.items() if times > 1 and name_of(id).shard not in but]
+            ids = [id for id, times in self._times.items() if times > 1 and not self._needs[id] & {*but}]
             return Counter(self._accepted.get(id, "") for id in ids)
 
 

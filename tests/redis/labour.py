@@ -105,7 +105,7 @@ class Labour:
     def _handled(self, topic: str, *gates: int) -> None:
         delivery = current()
         assert delivery is not None
-        self._ledger.handed_out(delivery.id, delivery.due)
+        self._ledger.handed_out(delivery.id, delivery.due, gates=gates)
         late = max(0.0, time.time() - delivery.due / 1000)
         self._book.note(f"task {topic}", [name_of(delivery.id).shard, *gates], time.monotonic() - late)
 
@@ -113,7 +113,7 @@ class Labour:
         delivery = current()
         assert delivery is not None
         parts = [name_of(delivery.id).shard, at]
-        self._ledger.handed_out(delivery.id, delivery.due)
+        self._ledger.handed_out(delivery.id, delivery.due, gates=[at])
         if delivery.id in self._begun:
             self._book.accuse("a handler was begun again while it ran", parts)
         self._begun.add(delivery.id)

@@ -266,8 +266,9 @@ def verdict(crowd: Crowd) -> list[str]:
     calls = [call for call in crowd.book.calls() if not (crowd.unconfirmed and _may_be_unconfirmed(call))]
     for window in crowd.windows:
         for what, found in sorted(held_up(calls, window).items()):
-            failed = [call for call in found if call.error]
-            wrong.append(f"{len(found)} {what}: {len(failed)} failed, such as: {max(found, key=lambda each: each.seconds)}")
+            failed, worst = [call for call in found if call.error], max(found, key=lambda each: each.seconds)
+            after = worst.began - window.began
+            wrong.append(f"{len(found)} {what}: {len(failed)} failed, such as, begun {after:.1f} s after it had gone: {worst}")
             wrong += [f"{what} failed: {failed[0].error}"] if failed else []
     return wrong
 
