@@ -1,14 +1,15 @@
-"""The clock of a server is stepped forward and back under a queue that is in use."""
+"""The clock of a server is stepped forward and back under a queue: no instant comes before that clock shows it."""
 
+import random
 import time
-from collections.abc import Iterator
-from datetime import UTC, datetime
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from bide import Queue
+from bide.clock import moment
 from tests.servers.programs import needs_postgres, needs_program
 from tests.servers.redis import RedisServer
 from tests.servers.stepped import SteppedClock, SteppedPostgres, stepped_clock
@@ -23,12 +24,12 @@ class Place(NamedTuple):
     queue: Queue
     clock: SteppedClock
 
-    def wall(self) -> float:
-        """As the server has it, rounded down to the millisecond."""
-        return self.clock.now_ns() // 1_000_000 / 1_000
+    def wall(self) -> int:
+        """As the server has it, in ms."""
+        return self.clock.now_ns() // 1_000_000
 
-    def send_at(self, wall: float) -> str:
-        return str(self.queue.send(TOPIC, ["at", wall], at=datetime.fromtimestamp(wall, UTC)))
+    def send_at(self, wall: int) -> str:
+        return str(self.queue.send(TOPIC, ["at", wall], at=moment(wall)))
 
     def send_after(self, seconds: float) -> str:
         return str(self.queue.send(TOPIC, ["after", time.monotonic(), seconds], delay=seconds))
@@ -70,18 +71,24 @@ def place(request: pytest.FixtureRequest, clock: SteppedClock, tmp_path: Path) -
         yield Place(made, clock)
 
 
-def come_until(place: Place, wanted: set[str], patience: float = PATIENCE) -> dict[str, float]:
-    """When each came, by the server's clock. Raises for what came before its instant."""
-    came: dict[str, float] = {}
-    give_up = time.monotonic() + patience
-    while wanted - came.keys():
-        assert time.monotonic() < give_up, f"{wanted - came.keys()} did not come"
+@pytest.fixture
+def exact(place: Place) -> Place:
+    """One whose instants wait for the clock as it stands."""
+    if not place.queue.capabilities.instants:
+        pytest.skip("on this engine, an instant waits for engine time")
+    return place
+
+
+def come_until(place: Place, wanted: set[str], reached: Collection[str] = ()) -> None:
+    """Receive until all these have come, none before its instant, unless that was reached when it was sent."""
+    left, give_up = set(wanted), time.monotonic() + PATIENCE
+    while left:
+        assert time.monotonic() < give_up, f"{left} did not come"
         for each in place.queue.receive(TOPIC, limit=10, wait=0.2):
-            came[each.id] = place.wall()
-            if each.body[0] == "at":
-                assert came[each.id] >= each.body[1], f"{each.body[1] - came[each.id]:.3f} s too early"
+            early = each.body[1] - place.wall() if each.body[0] == "at" and each.id not in reached else 0
+            assert early <= 0, f"{early} ms too early"
+            left.discard(each.id)
             each.ack()
-    return came
 
 
 def be_ahead(place: Place, seconds: float) -> None:
@@ -97,6 +104,26 @@ def be_ahead(place: Place, seconds: float) -> None:
     place.clock.set_right()
 
 
+def test_an_instant_that_is_sent_after_the_clock_was_set_back_does_not_come_before_the_clock_shows_it(exact: Place) -> None:
+    be_ahead(exact, HOUR)
+    id = exact.send_at(exact.wall() + 1_200)
+    come_until(exact, {id})
+
+
+def test_an_instant_that_was_sent_before_the_clock_was_ahead_does_not_come_before_the_clock_shows_it(exact: Place) -> None:
+    id = exact.send_at(exact.wall() + 2_000)
+    be_ahead(exact, HOUR)
+    come_until(exact, {id})
+
+
+def test_an_instant_that_a_message_is_rescheduled_to_does_not_come_before_the_clock_shows_it(exact: Place) -> None:
+    be_ahead(exact, HOUR)
+    wall = exact.wall() + 1_200
+    id = str(exact.queue.send(TOPIC, ["at", wall], delay="1h"))
+    assert exact.queue.reschedule(id, at=moment(wall))
+    come_until(exact, {id})
+
+
 def test_a_delay_is_no_instant_and_takes_at_most_twice_as_long_after_the_clock_was_set_back(place: Place) -> None:
     be_ahead(place, HOUR)
     began = time.monotonic()
@@ -108,7 +135,34 @@ def test_a_delay_is_no_instant_and_takes_at_most_twice_as_long_after_the_clock_w
 
 
 def test_an_instant_comes_when_a_step_forward_reaches_it(place: Place) -> None:
-    id = place.send_at(place.wall() + HOUR)
+    id = place.send_at(place.wall() + 3_600_000)
     assert place.queue.receive(TOPIC) == []
     place.clock.step(HOUR + 1)
     come_until(place, {id})
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 10))])
+def test_no_lot_of_steps_brings_an_instant_early_or_loses_one(seed: int, exact: Place) -> None:
+    draw = random.Random(seed)
+    left: dict[str, int] = {}  # the instant of each, or 0
+    reached = set[str]()  # when they were sent: they may come, and need not before the clock is there again
+    for _ in range(60):
+        what = draw.choice(["at", "at", "after", "step", "right", "receive", "receive"])
+        if what == "at":
+            wall = exact.wall() + draw.choice([1, 100, 500, 1_000])
+            id = exact.send_at(wall)
+            left[id] = wall if wall > exact.wall() else 0
+            reached |= {id} if not left[id] else set()
+        elif what == "after":
+            left[exact.send_after(draw.choice([0, 0.1, 0.5]))] = 0
+        elif what == "step":
+            exact.clock.step(draw.choice([-HOUR, -2, -0.3, 0.3, 2, HOUR]))
+        elif what == "right":
+            exact.clock.set_right()
+        else:
+            for each in exact.queue.receive(TOPIC, limit=10, wait=draw.choice([0, 0.1])):
+                early = left.pop(each.id) - exact.wall()
+                assert early <= 0, f"{early} ms too early"
+                each.ack()
+    exact.clock.set_right()
+    come_until(exact, {id for id, wall in left.items() if wall < exact.wall() + 2_000} - reached, reached)
