@@ -314,6 +314,16 @@ def test_show_tells_each_attempt_that_failed_and_the_last_traceback(bide: Bide, 
     assert bide("send", "--from", "-", "--dead", stdin=listed).code == 0
 
 
+def test_show_tells_which_attempts_were_before_a_requeue(bide: Bide, queue: Queue) -> None:
+    sent = queue.send("t", max_attempts=1)
+    for text in ("first", "second"):
+        for delivery in queue.receive("t"):
+            delivery.retry(0, error=text)
+        queue.requeue("t", ids=[sent.id])
+    shown = [line for line in bide("show", sent.id).out.splitlines() if line.startswith("attempt 1")]
+    assert [line.split(":", 3)[-1] for line in shown] == [f"{os.getpid()} before it was requeued: first", f"{os.getpid()}: second"]
+
+
 def test_show_of_what_is_gone_ends_with_1(bide: Bide, queue: Queue) -> None:
     queue.send("t")
     assert bide("show", "0" * 16) == (1, "", f"bide: Message {'0' * 16} does not exist. It has ended, or was never sent.\n")

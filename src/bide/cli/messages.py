@@ -64,9 +64,11 @@ def _pairs(info: Info, now: int) -> list[tuple[str, str]]:
 
 def _attempts(attempts: Sequence[Attempt]) -> Iterator[tuple[str, str]]:
     """Each with its error, and the last traceback."""
-    for each in attempts:
+    again = [place for place in range(1, len(attempts)) if attempts[place].number <= attempts[place - 1].number]
+    for place, each in enumerate(attempts):
+        life = " before it was requeued" if again and place < again[-1] else ""
         where = "" if each.worker is None else f", {each.worker}"
-        yield f"attempt {each.number}", f"{local(each.began)}{where}: {each.error or 'no error was given'}"
+        yield f"attempt {each.number}", f"{local(each.began)}{where}{life}: {each.error or 'no error was given'}"
     last = next((each.traceback for each in reversed(attempts) if each.traceback), None)
     if last is not None:
         first, *rest = last.split("\n")

@@ -22,14 +22,14 @@ class Choice:
             )
         given = Where() if where is None else where
         key = options.key(given.key)
-        self._error = None if given.error is None else options.text(given.error, "error", 1_000)
+        self._error = None if given.error is None else options.text(given.error, "error", 1_000).casefold()
         self._key = None if key is None else re.compile(".*".join(map(re.escape, key.split("*"))), re.DOTALL)
         self._latest = None if given.older is None else now - duration_ms(given.older, "older")
         self._earliest = None if given.younger is None else now - duration_ms(given.younger, "younger")
 
     def takes(self, message: Stored) -> bool:
         return (
-            (self._error is None or self._error in (message.last_error or ""))
+            (self._error is None or self._error in (message.last_error or "").casefold())
             and (self._key is None or (message.key is not None and self._key.fullmatch(message.key) is not None))
             and (self._latest is None or message.due < self._latest)
             and (self._earliest is None or message.due > self._earliest)
