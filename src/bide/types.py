@@ -118,8 +118,9 @@ class RescheduleResult(enum.Enum):
 class Where(msgspec.Struct, frozen=True, kw_only=True):
     """Which messages of a topic are meant: those to which all of this applies.
 
-    error: their last error contains this text, in upper or lower case. key: this is their key; `*` stands for any text. older, younger: they were due
-    longer ago, or less long ago or not yet, by this machine's clock. A dead letter was due when its last attempt was.
+    error: their last error contains this text, in upper or lower case. key: this is their key; `*` stands for any text. older,
+    younger: they were due longer ago, or less long ago or not yet, by this machine's clock. A dead letter was due when its last
+    attempt was.
     """
 
     error: str | None = None

@@ -321,7 +321,8 @@ def test_show_tells_which_attempts_were_before_a_requeue(bide: Bide, queue: Queu
             delivery.retry(0, error=text)
         queue.requeue("t", ids=[sent.id])
     shown = [line for line in bide("show", sent.id).out.splitlines() if line.startswith("attempt 1")]
-    assert [line.split(":", 3)[-1] for line in shown] == [f"{os.getpid()} before it was requeued: first", f"{os.getpid()}: second"]
+    me = os.getpid()
+    assert [line.split(":", 3)[-1] for line in shown] == [f"{me} before it was requeued: first", f"{me}: second"]
 
 
 def test_show_of_what_is_gone_ends_with_1(bide: Bide, queue: Queue) -> None:

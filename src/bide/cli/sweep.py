@@ -34,7 +34,8 @@ class Filters(NamedTuple):
     """The options that choose messages."""
 
     error: Annotated[
-        str | None, typer.Option("--error", metavar="TEXT", help="Only messages with TEXT in their last error, in upper or lower case.")
+        str | None,
+        typer.Option("--error", metavar="TEXT", help="Only messages with TEXT in their last error, in upper or lower case."),
     ] = None
     key: Annotated[
         str | None, typer.Option("--key", metavar="PATTERN", help="Only messages with this key. * stands for any text.")
