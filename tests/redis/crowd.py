@@ -102,6 +102,9 @@ async def _keep_some(bench: Bench, ids: list[str]) -> None:
     await results.expect([Expected(id, now + 90_000) for id in ids[::2]], now=now)
     await results.depend([Dependent("waits", tuple(ids), now + 90_000)], now=now)
     await results.follow([Follow("waits", id, now + 90_000) for id in ids], now=now)
+    crowd = [f"follower {i}" for i in range(1_200)]  # more than one script tells
+    for first in range(0, len(crowd), 400):
+        await results.follow([Follow(each, ids[2], now + 90_000) for each in crowd[first : first + 400]], now=now)
     await results.fulfil([Kept(id, 90_000, b"7") for id in ids[::3]], now=now)
 
 
@@ -270,6 +273,7 @@ CALLS: dict[str, list[Ask]] = {
     "fulfil_results": [
         lambda at, crowd: at.engine.results.fulfil([Kept(id, 9_000, LARGE) for id in crowd.ids.values()], now=at.now)
     ],
+    "followers": [lambda at, crowd: at.engine.results.fulfil([Kept(list(crowd.ids.values())[2], 9_000, b"7")], now=at.now)],
     "read_results": [lambda at, crowd: at.engine.results.read(list(crowd.ids.values()), now=at.now)],
     "depend": [
         lambda at, crowd: at.engine.results.depend([Dependent("new", tuple(crowd.ids.values()), at.now + 9_000)], now=at.now)

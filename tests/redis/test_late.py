@@ -20,6 +20,7 @@ HARMLESS = {
     "sweep": "it only looks",
     "get": "it only looks",
     "read_results": "the same",
+    "followers": "it only looks",
     "scan": "it only looks",
     "lease_ends": "it only looks",
     "leased": "it only looks",
