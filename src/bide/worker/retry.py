@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from bide.core.amounts import plural
 from bide.core.backoff import Backoff, exponential, wait_ms
 from bide.errors import EngineError, Unavailable
 from bide.logs import Log
@@ -37,7 +38,7 @@ class Retrying:
     def regain(self) -> None:
         """It worked."""
         if self._failures:
-            _log.warning("The worker can %s again, after %d failures.", self._what, self._failures)
+            _log.warning("The worker can %s again, after %s.", self._what, plural(self._failures, "failure"))
             self._failures = 0
             self.failing_since = 0.0
 

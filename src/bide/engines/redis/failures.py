@@ -1,6 +1,8 @@
 """What the errors of a server and of its driver mean to a user, and which of them a command may be repeated after."""
 
+import errno
 import re
+import socket
 import time
 from collections.abc import Iterable
 
@@ -104,6 +106,36 @@ def passing(error: BaseException) -> bool:
 def lacking(error: BaseException) -> bool:
     """Whether the server does not have the command, as many that are hosted."""
     return _LACKING.search(str(error)) is not None
+
+
+def absent(error: BaseException) -> bool:
+    """Whether nothing is there to connect to: nobody listens, or there is no such host or socket."""
+    cause = error.__context__
+    if isinstance(cause, (ConnectionRefusedError, FileNotFoundError, socket.gaierror)):
+        return True
+    several = re.findall(r"\[Errno (\d+)\]", str(cause))  # of a name with several addresses
+    return str(errno.ECONNREFUSED) in several and {*map(int, several)} <= {errno.ECONNREFUSED, errno.EADDRNOTAVAIL}
+
+
+def read_only(error: BaseException) -> bool:
+    """Whether the server takes no writes, as a replica does."""
+    return isinstance(error, theirs.ReadOnlyError) or str(error).startswith("READONLY ")
+
+
+def of_replica(replication: bytes | str) -> str | None:
+    """The master's place, if this is a replica that follows one: it will take no writes. None while a failover goes on."""
+    text = replication.decode() if isinstance(replication, bytes) else replication
+    told = dict(line.partition(":")[::2] for line in text.splitlines())
+    if told.get("role") != "slave" or told.get("master_link_status") != "up":
+        return None
+    return f"{told.get('master_host')}:{told.get('master_port')}"
+
+
+def is_replica(shown: str, master: str) -> ConfigError:
+    return ConfigError(
+        f"{shown} is a replica, which takes no writes: nothing was changed. Name its master in the URL; it says that this is "
+        f"{master}."
+    )
 
 
 def moving(error: BaseException) -> bool:

@@ -26,9 +26,11 @@ class ServerClock:
 
     def __init__(self) -> None:
         self.known: int = 0  # in ms
+        self.wrote: bool = False  # whether the server has ever run an operation
         self._heard = -math.inf  # when it was told, monotonic
 
-    def hear(self, now: int) -> None:
+    def hear(self, now: int, *, wrote: bool = False) -> None:
+        self.wrote = self.wrote or wrote
         if now > self.known:
             self.known, self._heard = now, time.monotonic()
 

@@ -20,7 +20,7 @@ import redis.exceptions as theirs
 from hiredis import pack_command
 
 from bide.engines.redis.client import Address, async_pool, sync_pool
-from bide.engines.redis.failures import WHERE
+from bide.engines.redis.failures import WHERE, absent
 from bide.engines.redis.namespace import ServerClock
 from bide.engines.redis.presence import HASTE, Presence
 from bide.engines.redis.protocol import Text
@@ -56,6 +56,10 @@ class _Server:
         if place is not None:
             connection.host, connection.port = place
         return connection
+
+    def is_absent(self, error: BaseException) -> bool:
+        """Whether nothing is there to connect to, and nothing was since the queue was made: so it makes no sense to wait."""
+        return not self.clock.known and absent(error)
 
     def outdate(self) -> None:
         """Use no connection that was made before: they lead to a server that was replaced, or may all be silent for ever."""

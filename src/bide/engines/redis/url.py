@@ -33,6 +33,7 @@ _TLS_NAMES = (*_FILES, "verify", "ssl_cert_reqs", "ssl_check_hostname")
 _KNOWN = (*_NAMES, *_FILES, "verify")
 _ALIASES = {theirs: ours for ours, theirs in _FILES.items()}
 _MEANT = {"socket_timeout": "timeout", "socket_connect_timeout": "connect_timeout"}
+_WORD = re.compile(r"[a-z]{2,}(_[a-z]+)*", re.ASCII)
 _YES_NO = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
@@ -113,11 +114,13 @@ def _of_client(settings: Settings, scheme: str, place: str, asked: Mapping[str, 
 def _split(text: str) -> dict[str, str]:
     """The options by the names that are used here; unknown ones and those that are said twice are refused."""
     found: dict[str, str] = {}
+    secret = False  # whether this may be a piece of a password that holds an &
     for position, part in enumerate(text.split("&") if text else [], 1):
         given, equals, value = part.partition("=")
         name = _ALIASES.get(given, given)
         if name not in _NAMES + _TLS_NAMES:
-            raise BadUrl(_unknown(given, position))
+            raise BadUrl(_unknown(given, position, known=bool(value) and not secret and _WORD.fullmatch(given) is not None))
+        secret = secret or name == "sentinel_password"
         if not equals or not value:
             raise BadUrl(f"The URL's option {name} has no value: write {name}=… or leave it out.")
         if name in found:
@@ -126,14 +129,15 @@ def _split(text: str) -> dict[str, str]:
     return found
 
 
-def _unknown(name: str, position: int) -> str:
-    known = f"There is: {', '.join(_KNOWN)}."
+def _unknown(name: str, position: int, *, known: bool) -> str:
+    """`known`: it can be no piece of a password."""
+    there_is = f"There is: {', '.join(_KNOWN)}."
     if name in ("username", "password"):
         return f"{name} is no option: write redis://user:password@host, or unix://user:password@/path/to.sock."
     close = [_MEANT[name]] if name in _MEANT else difflib.get_close_matches(name, _NAMES + _TLS_NAMES, 1, 0.7)
-    if close:  # only then the name is shown: what is like no option at all may be a piece of a password
-        return f"The URL's option {name} is not known. Is it {close[0]}? {known}"
-    return f"The URL's option number {position} is not known. {known}"
+    if close:
+        return f"The URL's option {name} is not known. Is it {close[0]}? {there_is}"
+    return f"The URL's option {name if known else f'number {position}'} is not known. {there_is}"
 
 
 def _seconds(text: str, name: str) -> float:

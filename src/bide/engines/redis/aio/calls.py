@@ -141,7 +141,7 @@ class AsyncCalls:
                 except OtherSpread as other:
                     await self._agree(connection, other.found)
                 else:
-                    clock.hear(int(reply[0]))
+                    clock.hear(int(reply[0]), wrote=once)
                     return reply
         except Unconfirmed as done:
             if salt:

@@ -22,8 +22,11 @@ from bide.engines.redis.failures import (
     Unanswered,
     Unconfirmed,
     Unpinned,
+    is_replica,
     missing_script,
+    of_replica,
     passing,
+    read_only,
     refused,
     translated,
     what_to_check,
@@ -35,6 +38,7 @@ from bide.errors import Unavailable
 from bide.ids import lane
 from bide.wakeable import AsyncSignal
 
+UNSURE = "What was sent before that may or may not have happened."
 MOST = 32  # connections that one engine has open at a time
 
 
@@ -97,6 +101,7 @@ class AsyncConnection:
                 if not passing(error) or (isinstance(error, theirs.MovedError) and not self._server.follows):
                     self._driver = driver
                     raise self._refusal(error, tries.unsure) from None
+                await self._check_replica(driver, error, tries)
                 failed: BaseException = error
             except (Unconfirmed, *LOST) as error:
                 self._heed(error, tries, sent=driver is not None, insist=insist)
@@ -105,6 +110,17 @@ class AsyncConnection:
                 if driver is not self._driver:
                     self._server.drop(driver)
             await self._prepare_next(failed, tries, driver)
+
+    async def _check_replica(self, driver: Any, error: theirs.ResponseError, tries: Tries) -> None:
+        """Refuse a replica that the URL names. Where a master has been, there will be one again."""
+        server = self._server
+        if not read_only(error) or tries.unsure or server.follows or server.clock.wrote or server.address.wake == "poll":
+            return
+        await self._server.send(driver, "INFO", "replication")
+        told = await _answer(driver)
+        master = None if isinstance(told, Exception) else of_replica(told)
+        if master is not None:
+            raise is_replica(self._server.shown, master)
 
     async def _ask(self, driver: Any, command: tuple[Text, ...]) -> Any:
         await self._server.send_texts(driver, command)
@@ -138,7 +154,7 @@ class AsyncConnection:
         if not redirected:
             self._server.presence.lose()
         pause = tries.pause(failed, redirected=redirected)
-        if pause is None:
+        if pause is None or (not tries.unsure and self._server.is_absent(failed)):
             raise self._given_up(failed, tries.unsure)
         await AsyncSignal().wait(pause)
 
@@ -188,7 +204,7 @@ class AsyncConnection:
             )
         given_up = self.lane, self.number
         self.lane, self.number = lane(), 0  # nothing follows on this lane, so the server keeps what it knows of the operation
-        return Unanswered(f"{self._server.shown} did not answer in time: {why}. It may or may not have happened.", *given_up)
+        return Unanswered(f"{self._server.shown} did not answer in time: {why}. {UNSURE}", *given_up)
 
     async def close(self) -> None:
         driver, self._driver = self._driver, None

@@ -139,7 +139,7 @@ class Calls:
                 except OtherSpread as other:
                     self._agree(connection, other.found)
                 else:
-                    clock.hear(int(reply[0]))
+                    clock.hear(int(reply[0]), wrote=once)
                     return reply
         except Unconfirmed as done:
             if salt:

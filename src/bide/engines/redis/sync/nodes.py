@@ -13,7 +13,7 @@ import redis.exceptions as theirs
 
 from bide.engines.redis.astray import from_node, from_sentinel
 from bide.engines.redis.client import Address, sentinel_address
-from bide.engines.redis.failures import LOST, SentinelRefused, refused
+from bide.engines.redis.failures import LOST, SentinelRefused, absent, refused
 from bide.engines.redis.namespace import ServerClock
 from bide.engines.redis.server import Server, hasty
 from bide.engines.redis.topology import Place, Span, master_of, moved, spans
@@ -22,6 +22,11 @@ from bide.errors import ConfigError
 LOOK = 5.0  # seconds after which Sentinels are asked again, also when all seems well
 SILENT = 30.0  # seconds in which one that did not answer is asked last
 FIRST = 0  # the slot of a service, which has no slots
+
+
+def _worse(one: Exception | None, other: Exception) -> Exception:
+    """The one to tell: that nothing is there only if that is so of all."""
+    return one if one is not None and absent(other) else other
 
 
 class Nodes(ABC):
@@ -51,6 +56,10 @@ class Nodes(ABC):
             self._doubted = True
             raise theirs.ClusterDownError(f"no node has slot {slot}")
         return found
+
+    def knows(self, slot: int) -> bool:
+        """Whether anybody ever said where it is."""
+        return self._known(slot) is not None
 
     def doubt(self, place: Place | None) -> None:
         """It did not do its work, so it may have gone, or another one has it now."""
@@ -124,7 +133,7 @@ class Sentinels(Nodes):
         """The newest answer counts: one who is cut off with an old master goes on naming that."""
         found: list[tuple[int, Place]] = []
         strange: list[ConfigError] = []
-        failed: Exception = theirs.ConnectionError(f"no Sentinel knows the service {self._service}")
+        failed: Exception | None = None
         for sentinel in self._in_turn(self._seeds):
             if found and self._is_silent(sentinel):
                 break  # it would cost a second each time
@@ -137,13 +146,15 @@ class Sentinels(Nodes):
                 if why is not None:
                     strange.append(why)
                 elif not isinstance(error, theirs.ResponseError):
-                    failed = error
+                    failed = _worse(failed, error)
                 continue
             master = master_of(told)
             if master is not None:
                 found.append(master)
         if not found:
-            raise strange[0] if self._master is None and self._many(strange) else failed
+            if self._master is None and self._many(strange):
+                raise strange[0]
+            raise failed or theirs.ConnectionError(f"no Sentinel knows the service {self._service}")
         self._master = max(found)[1]
 
     def greet(self, connection: Any) -> None:
@@ -182,7 +193,7 @@ class Cluster(Nodes):
     def _look(self) -> None:
         """Ask one node after the other, until one says that all is well: one that is cut off knows only what was."""
         known = [place for span in self._spans for place in (span.master, *span.replicas)]
-        failed: Exception = theirs.ConnectionError("no node was named")
+        failed: Exception | None = None
         found: list[Span] | None = None
         strange: list[ConfigError] = []
         for place in self._in_turn([*known, *self._seeds]):
@@ -194,7 +205,7 @@ class Cluster(Nodes):
                 why = from_node(self._shown, str(error))
                 if why is not None:
                     strange.append(why)
-                failed = error
+                failed = _worse(failed, error)
                 continue
             sound = b"cluster_state:ok" in info
             if found is None or sound:
@@ -204,7 +215,9 @@ class Cluster(Nodes):
         if found == []:
             failed = theirs.ConnectionError("no node has slots, which `redis-cli --cluster create` gives them")
         if not found:
-            raise strange[0] if not self._spans and self._many(strange) else failed
+            if not self._spans and self._many(strange):
+                raise strange[0]
+            raise failed or theirs.ConnectionError("no node was named")
         self._spans, self._heard = found, {}
 
 
@@ -244,6 +257,9 @@ class Route(Server):
         self._nodes.doubt(None)
         with contextlib.suppress(*LOST):
             self._follow(self._nodes.place_of(self._slot))
+
+    def is_absent(self, error: BaseException) -> bool:
+        return not self._nodes.knows(self._slot) and super().is_absent(error)
 
     def _look_later(self) -> None:
         """Only Sentinels know better; the nodes of a Cluster stop by themselves."""
