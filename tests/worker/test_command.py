@@ -261,6 +261,42 @@ def test_a_module_that_fails_to_import_is_shown_with_its_traceback(shop: Shop, t
     assert "not_installed_anywhere" in err
 
 
+@pytest.mark.parametrize("code", ["0", "5", "'no licence'"])
+@pytest.mark.parametrize("more", [(), ("--processes", "2")], ids=["alone", "processes"])
+def test_a_module_that_ends_the_program_is_named(shop: Shop, code: str, more: tuple[str, ...]) -> None:
+    """Whatever it ends with: an exit code of 0 would tell systemd that all is well."""
+    shop.write(f"import sys\nsys.exit({code})\n", "broken", head=False)
+    ended, err = shop.ended(*more, target="broken:queue")
+    assert ended == 1
+    assert f"bide: The module broken has ended the program while it was imported, by sys.exit({code}): " in err
+    assert 'broken.py", line 2' in err
+
+
+def test_modules_of_import_come_first_since_they_may_set_something_up(shop: Shop) -> None:
+    shop.write("import os\nos.environ['SET_UP'] = 'yes'\n", "setup", head=False)
+    shop.write("import os\nassert os.environ['SET_UP'] == 'yes'\n" + HANDLERS)
+    assert "→" in said_at_first(shop, "--import", "setup")
+
+
+@pytest.mark.parametrize("name", ["AppRegistryNotReady", "ImproperlyConfigured"])
+def test_a_module_that_needs_django_says_how_it_is_set_up(shop: Shop, name: str) -> None:
+    (shop.folder / "django").mkdir()
+    shop.write("", "django/__init__", head=False)
+    shop.write(f"class {name}(Exception):\n    pass\n", "django/exceptions", head=False)
+    shop.write(f"from django.exceptions import {name}\nraise {name}('settings')\n", "broken", head=False)
+    code, err = shop.ended(target="broken:queue")
+    assert code == 1
+    assert f"{name}: settings" in err
+    assert "bide: Django is not set up when broken is imported. Give a module that calls django.setup()" in err
+
+
+def test_processes_that_share_no_queue_are_refused(shop: Shop) -> None:
+    shop.write("import bide\nqueue = bide.Queue('memory://')\n@queue.task('a')\ndef a(): ...\n", "alone", head=False)
+    code, err = shop.ended("--processes", "2", target="alone:queue")
+    assert code == 1
+    assert "bide: memory:// keeps its messages in one process, so each of --processes would have a queue of its own" in err
+
+
 def test_an_error_in_a_module_is_shown_without_the_frames_of_the_command(shop: Shop) -> None:
     shop.write("def deep():\n    raise LookupError('no such setting')\n", "settings", head=False)
     shop.write("from settings import deep\ndeep()\n", "broken", head=False)

@@ -220,6 +220,26 @@ def test_one_that_cannot_begin_ends_nothing_when_others_have_begun(shop: Shop) -
     assert worker.stop()[0] == 0
 
 
+@pytest.mark.parametrize("ends", ["os._exit(5)", "sys.exit(5)", "os._exit(0)"])
+def test_processes_that_end_before_they_begin_are_no_request_to_be_replaced_at_once(shop: Shop, ends: str) -> None:
+    shop.write(HANDLERS + f"\nif gone('broken') and '--lifeline' in sys.orig_argv: {ends}\n")
+    worker = shop.start("--processes", "1", "--topics", "wait", "--grace", "5s")
+    shop.queue.send("wait")
+    [victim] = {line.pid for line in shop.said("wait")}
+    shop.touch("broken")
+    os.kill(victim, signal.SIGKILL)
+    worker.until("is replaced in 0.8 s")
+    assert "asked to be replaced" not in worker.err
+    assert worker.stop()[0] == 0
+
+
+def test_a_process_that_ends_with_0_before_it_begins_could_not_start(shop: Shop) -> None:
+    shop.write(HANDLERS + "\nif '--lifeline' in sys.orig_argv: os._exit(0)\n")
+    worker = shop.start("--processes", "1")
+    assert worker.wait() == 1
+    assert "ended with exit code 0 before it began to work: giving up" in worker.err
+
+
 # The supervisor imports the module too: there, what it needs for a second process fails twice.
 SHORT_OF = """
 if "--lifeline" not in sys.orig_argv:

@@ -142,16 +142,18 @@ class Supervisor:
                 continue
             code = await self._see_through(number, child, engine)
             lived = time.monotonic() - child.born
-            said = f"worker process {child.process.pid} {_frozen(self._lease_ms) if child.frozen else _ending(code)}"
-            begun = await self._bury(number, child, engine, said, code)
+            begun = child.claim_log.health().seen > 0
+            self._begun |= begun
+            said = f"worker process {child.process.pid} {_frozen(self._lease_ms) if child.frozen else _ending(code, begun)}"
+            await self._bury(number, child, engine, said, code)
             if self._stopping.is_set():
                 return
-            if not begun and code > 0 and not self._ever_begun():
+            if not begun and code >= 0 and not self._ever_begun():
                 _log.error("A %s before it began to work: giving up.", said)
                 self._failed = True
                 self.stop()
                 return
-            failures = failures + 1 if (lived < SHORT or not begun) and code != STUCK else 0
+            failures = 0 if begun and (lived >= SHORT or code == STUCK) else failures + 1
             wait = _wait(failures) if failures > 1 else 0.0
             _log.warning("The %s after %.1f s and is replaced%s.", said, lived, f" in {wait:.1f} s" if wait else "")
             await self._pause(wait)
@@ -174,18 +176,15 @@ class Supervisor:
             watching.cancel()
             ending.cancel()
 
-    async def _bury(self, number: int, child: Child, engine: AsyncEngine, said: str, code: int) -> bool:
-        """Nothing of it stays, and what it held is given back; whether it had begun to work."""
+    async def _bury(self, number: int, child: Child, engine: AsyncEngine, said: str, code: int) -> None:
+        """Nothing of it stays, and what it held is given back."""
         cut_short = self._stopping.is_set() and code in (0, -signal.SIGKILL)  # as at the end of a grace, no attempt
         given = await self._in_time(give_back(engine, child.claim_log, said, counts=not cut_short))
-        begun = child.claim_log.health().seen > 0
-        self._begun |= begun
         child.stop()
         child.claim_log.close()
         del self._children[number]
         if given:
             _log.warning("%s given back, since their %s.", "1 message is" if given == 1 else f"{given:,} messages are", said)
-        return begun
 
     async def _in_time(self, giving: Coroutine[Any, Any, int]) -> int:
         """While all goes on, giving back may take its time; a stop is not held up by it."""
@@ -237,9 +236,9 @@ def _frozen(lease_ms: int) -> str:
     return f"gave no sign of life for {PATIENCE * lease_ms / 1000:g} s and was killed"
 
 
-def _ending(code: int) -> str:
+def _ending(code: int, begun: bool) -> str:
     if code >= 0:
-        return "asked to be replaced" if code == STUCK else f"ended with exit code {code}"
+        return "asked to be replaced" if code == STUCK and begun else f"ended with exit code {code}"
     try:
         name = signal.Signals(-code).name
     except ValueError:

@@ -34,7 +34,7 @@ def worker(
     *,
     imports: Annotated[
         list[str] | None,
-        typer.Option("--import", metavar="MODULE", help="Import this module, too, for its tasks. May be repeated."),
+        typer.Option("--import", metavar="MODULE", help="Import this module first, for its tasks. May be repeated."),
     ] = None,
     topics: Annotated[
         list[str] | None,

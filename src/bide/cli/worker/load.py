@@ -17,6 +17,7 @@ from bide.worker import Worker
 from bide.worker.claim_log import ClaimLog
 from bide.worker.slots import Slots
 
+_NOT_SET_UP = {"AppRegistryNotReady", "ImproperlyConfigured"}  # errors of Django
 _LEADING = {__file__, importlib.__file__, "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"}
 
 
@@ -64,7 +65,7 @@ class WorkerOptions(NamedTuple):
 
 
 def load_target(options: WorkerOptions) -> AsyncQueue | Queue | Worker:
-    """Import MODULE:QUEUE and the modules of --import. The current folder is searched, too."""
+    """Import the modules of --import, which may set something up, and MODULE:QUEUE. The current folder is searched, too."""
     folder = os.getcwd()
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -74,6 +75,8 @@ def load_target(options: WorkerOptions) -> AsyncQueue | Queue | Worker:
     if module.endswith(".py") or os.sep in module:
         stem = os.path.splitext(os.path.basename(module))[0]
         raise ConfigError(f"{module} is a file, not a module. Run `bide worker {stem}:{name}` in its folder.")
+    for each in options.imports:
+        _import(each)
     found: Any = _import(module)
     for part in name.split("."):
         try:
@@ -86,8 +89,6 @@ def load_target(options: WorkerOptions) -> AsyncQueue | Queue | Worker:
             raise ConfigError(f"The module {module} has no attribute {name}. {hint}") from None
     if not isinstance(found, AsyncQueue | Queue | Worker):
         raise ConfigError(f"{options.queue_path} is of type {type(found).__name__}. Give a Queue, an AsyncQueue or a Worker.")
-    for each in options.imports:
-        _import(each)
     return found
 
 
@@ -112,9 +113,26 @@ def check_slots(made: Worker) -> None:
     Slots(served, in_threads, concurrency=plan.concurrency, threads=plan.threads, slots=plan.slots)
 
 
+def check_processes(made: Worker) -> None:
+    """Raise ConfigError if processes can't share the queue."""
+    source = made.queue.session.setup.source
+    if not source.capabilities.persistent:
+        raise ConfigError(
+            f"{source.shown} keeps its messages in one process, so each of --processes would have a queue of its own, which "
+            "is empty: leave --processes out, or use an engine that processes share, such as sqlite:// or redis://."
+        )
+
+
 def _import(name: str) -> Any:
     try:
         return importlib.import_module(name)
+    except SystemExit as error:
+        for line in _theirs(error):
+            note(line)
+        raise ConfigError(
+            f"The module {name} has ended the program while it was imported, by sys.exit({error.code!r}): a worker can't run "
+            'without it. What it does as a program belongs under `if __name__ == "__main__":`.'
+        ) from None
     except Exception as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and (name == missing or name.startswith(missing + ".")):
@@ -123,10 +141,15 @@ def _import(name: str) -> Any:
             ) from None
         for line in _theirs(error):
             note(line)
+        if type(error).__module__.startswith("django.") and type(error).__name__ in _NOT_SET_UP:
+            raise ConfigError(
+                f"Django is not set up when {name} is imported. Give a module that calls django.setup(), "
+                "which is then imported first: bide worker … --import shop.setup"
+            ) from None
         raise typer.Exit(Exit.FAILED) from None
 
 
-def _theirs(error: Exception) -> list[str]:
+def _theirs(error: BaseException) -> list[str]:
     """The traceback of an error in a module, without the frames of the import."""
     trace = error.__traceback__
     while trace is not None and (trace.tb_frame.f_code.co_filename in _LEADING):

@@ -14,7 +14,7 @@ import bide
 from bide.cli.exits import Exit
 from bide.cli.output import note
 from bide.cli.worker import health, logs
-from bide.cli.worker.load import WorkerOptions, check_slots, load_target, make_worker
+from bide.cli.worker.load import WorkerOptions, check_processes, check_slots, load_target, make_worker
 from bide.cli.worker.reload import reloaded
 from bide.logs import Log
 from bide.worker import Worker
@@ -45,6 +45,8 @@ def run(options: WorkerOptions) -> int:
         return _in_loop(_supervised(found, lifeline))
     where = health.endpoint(options.health)
     check_slots(found)
+    if options.processes is not None:
+        check_processes(found)
     print_banner(options, found)
     if options.processes is None:
         return _in_loop(_alone(found, where))
