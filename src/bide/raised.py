@@ -29,6 +29,16 @@ def readable(error: BaseException) -> BaseException:
         return Unreadable(error).with_traceback(_trace_of(error))
 
 
+def bearable(error: BaseException) -> BaseException:
+    """For what a thread raised: what a coroutine can't raise, or what would end the event loop, as an error that says so."""
+    error = readable(error)
+    if not isinstance(error, StopIteration | KeyboardInterrupt | GeneratorExit):
+        return error
+    told = RuntimeError(error_text(error))
+    told.__cause__ = error
+    return told
+
+
 def kind_of(error: BaseException) -> type[BaseException]:
     """Its class, as an `except` clause sees it."""
     return error.kind if type(error) is Unreadable else type(error)

@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from bide import BadBody, BadMessage, BadOption, ConfigError, Queue, steps
+from bide import BadBody, BadMessage, BadOption, ConfigError, Queue, Snooze, steps
 from bide.queue.tasks.arguments import Arguments
 from bide.queue.tasks.definition import Definition
 from tests.tasks import postponed
@@ -227,15 +227,23 @@ def test_a_message_with_other_arguments_is_dead_at_once_with_a_sentence(queue: A
 
 
 @pytest.mark.parametrize("body", [None, {}, {"order": 1, "ordre": 2}, {"ordre": 1}], ids=str)
-def test_a_message_with_unknown_or_missing_arguments_is_tried_again_then_dead(queue: Any, do: Do, body: Any) -> None:
+@pytest.mark.parametrize("max_attempts", [1, 3])
+def test_a_message_with_unknown_or_missing_arguments_waits_ten_minutes_for_another_release(
+    queue: Any, do: Do, body: Any, max_attempts: int
+) -> None:
     def cancel(order: int) -> None:
         raise AssertionError("was called")
 
-    queue.task("t", max_attempts=3)(cancel)
+    queue.task("t", max_attempts=max_attempts)(cancel)
     do(queue.send("t", body))
-    handled = do(queue.testing.advance("1h", raise_errors=False))
-    assert [each.outcome for each in handled] == ["retry", "retry", "dead"]
+    began, tried = queue.session.setup.clock.now_ms, []
+    for _ in range(700):
+        handled = do(queue.testing.advance("1s", raise_errors=False))
+        tried += [(each.outcome, (queue.session.setup.clock.now_ms - began) // 1000) for each in handled]
+    waits = [("waits", at) for at in (1, 1, 2, 4, 8, 16, 32, 64, 124, 184, 244, 304, 364, 424, 484, 544)]
+    assert tried == [*waits, ("dead", 600)]
     [dead] = do(queue.messages("t", state="dead"))
+    assert dead.attempt == 1
     assert dead.last_error.startswith("cancel(order: int) -> None can't take this message: ")
 
 
@@ -251,12 +259,29 @@ def test_a_message_of_a_newer_release_waits_for_its_worker(queue: Any, do: Do) -
     old.__qualname__ = new.__qualname__ = "cancel"
     queue.task("t")(old)
     do(queue.send("t", {"order": 1, "reason": "late"}))
-    assert [each.outcome for each in do(queue.testing.advance(0, raise_errors=False))] == ["retry"]
+    assert [each.outcome for each in do(queue.testing.advance(0, raise_errors=False))] == ["waits"]
     queue.session.setup.tasks._by_topic["t"] = Definition(
         new, topic="t", aliases=[], max_attempts=3, backoff=steps("1s"), timeout=None
     )  # as in another worker
     assert [each.outcome for each in do(queue.testing.advance("1m"))] == ["done"]
     assert calls == [(1, "late")]
+
+
+def test_a_message_that_has_waited_for_something_else_waits_as_long_for_another_release(queue: Any, do: Do) -> None:
+    def old(order: int, reason: str) -> None:
+        raise Snooze("1h")
+
+    def new(order: int) -> None: ...
+
+    old.__qualname__ = new.__qualname__ = "cancel"
+    queue.task("t")(old)
+    do(queue.send("t", {"order": 1, "reason": "late"}))
+    assert [each.outcome for each in do(queue.testing.advance("59m"))] == ["snoozed"]
+    queue.session.setup.tasks._by_topic["t"] = Definition(new, topic="t")
+    handled = do(queue.testing.advance("10m", raise_errors=False))
+    assert {each.outcome for each in handled} == {"waits"}
+    handled = do(queue.testing.advance("2m", raise_errors=False))
+    assert [each.outcome for each in handled] == ["waits", "dead"]
 
 
 def test_unknown_arguments_can_be_ignored_but_not_sent(queue: Any, do: Do) -> None:
@@ -272,7 +297,7 @@ def test_unknown_arguments_can_be_ignored_but_not_sent(queue: Any, do: Do) -> No
     with pytest.raises(BadMessage, match="other arguments"):
         do(task.send(1, ordre=2))
     do(queue.send("t", {"ordre": 2}))  # one is missing still
-    assert [each.outcome for each in do(queue.testing.advance(0, raise_errors=False))] == ["dead"]
+    assert [each.outcome for each in do(queue.testing.advance(0, raise_errors=False))] == ["waits"]
 
 
 def test_another_word_for_unknown_is_refused(queue: Any) -> None:

@@ -120,7 +120,7 @@ class Entrance(Collector[Handling]):
         try:
             return Passage(task.limits, delivery.claimed, arguments)
         except Unread as error:
-            self._inside.refused(handling, unread(error, task, delivery.attempt))
+            self._inside.refused(handling, unread(error, delivery.claimed, delivery.now))
             return None
 
     async def _step(self, going: Sequence[tuple[Passage, Step]], now: int) -> list[Passage]:

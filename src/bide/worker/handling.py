@@ -1,14 +1,13 @@
 """One message under way: its handler is called, and what comes of that is told once."""
 
 import asyncio
-import inspect
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
-from bide.blocking import AsyncApart, seen_through
+from bide.blocking import seen_through
 from bide.engines.base import End, Hold
 from bide.logs import Log
 from bide.queue import AsyncDelivery, Delivery
@@ -182,13 +181,11 @@ class Handlers:
 
     def call(self, handling: Handling) -> Awaitable[None]:
         """Begin to call its handler: the rest is to be awaited."""
-        task, arguments = handling.task, handling.arguments()
-        running.set(handling.present)
-        if task.timeout is not None:
-            handling.begin_by(time.monotonic() + task.timeout)
-            handling.alarm = self._loop.call_later(task.timeout, self._time_out, handling)
+        task = handling.task
         if self._middleware:
-            return self._inside(handling, arguments)
+            return self._inside(handling)
+        arguments = handling.arguments()
+        self._begins(handling)
         if not task.is_async:
             return self._in_thread(handling, arguments)
         awaitable: Awaitable[None] = task.run(**arguments)
@@ -205,6 +202,12 @@ class Handlers:
         over, deadline = handling.over, handling.deadline
         return over is not None and deadline is not None and over < deadline and not self._middleware
 
+    def _begins(self, handling: Handling) -> None:
+        running.set(handling.present)
+        if (timeout := handling.task.timeout) is not None:
+            handling.begin_by(time.monotonic() + timeout)
+            handling.alarm = self._loop.call_later(timeout, self._time_out, handling)
+
     def became(self, handling: Handling, error: BaseException | None) -> tuple[Outcome | None, BaseException | None]:
         """What the engine is to be told, and what there is to say of it; None when the lease was lost."""
         if os.getpid() != self._owner:
@@ -212,7 +215,7 @@ class Handlers:
         if error is None:
             return (DONE, None) if handling.why in (None, "stop", "place") else _failed(handling, asyncio.CancelledError())
         if isinstance(error, Unread):
-            return unread(error, handling.task, handling.delivery.attempt), error
+            return unread(error, handling.delivery.claimed, handling.delivery.now), error
         if isinstance(error, asyncio.CancelledError) and handling.why is None and self._ending():
             handling.why = "stop"  # the loop shuts down, and cancels all that is in it at once
         return _failed(handling, error)
@@ -227,16 +230,10 @@ class Handlers:
             return became
         if handling.ended:
             return became
-        on_dead, present, reason = failing.on_dead, handling.present(), became.error or ""
         runner = asyncio.current_task(self._loop)
         cancelled = runner.cancelling() if runner is not None else 0
         try:
-            if failing.is_async:
-                await on_dead(present, reason)
-            else:
-                result = await AsyncApart(lambda: on_dead(present, reason)).done()
-                if inspect.isawaitable(result):
-                    await result
+            await failing.tell(handling.present(), became.error or "")
         except (Exception, asyncio.CancelledError, SystemExit) as raised:
             error = readable(raised)
             if isinstance(error, asyncio.CancelledError) and runner is not None and runner.cancelling() > cancelled:
@@ -244,18 +241,33 @@ class Handlers:
             _log.error("The on_dead of %s failed for message %s", handling.task.name, delivery.id, exc_info=error)
         return became
 
-    async def _inside(self, handling: Handling, arguments: dict[str, Any]) -> None:
-        """Through the middleware, the first of them outermost."""
+    async def _inside(self, handling: Handling) -> None:
+        """Through the middleware, the first of them outermost. What can't be read is an error that it sees, and can't undo."""
+        try:
+            arguments: dict[str, Any] | Unread = handling.arguments()
+        except Unread as error:
+            arguments = error
+        self._begins(handling)
         inner: Callable[[], Awaitable[None]] = partial(self._call, handling, arguments)
         for each in self._middleware:
             inner = partial(each, handling.delivery, inner)
         await inner()
+        if isinstance(arguments, Unread) and not handling.ended:
+            raise arguments
 
-    def _call(self, handling: Handling, arguments: dict[str, Any]) -> Awaitable[None]:
-        if handling.task.is_async:
-            awaitable: Awaitable[None] = handling.task.run(**arguments)
-            return awaitable
-        return self._in_thread(handling, arguments)
+    async def _call(self, handling: Handling, arguments: dict[str, Any] | Unread) -> None:
+        """As the middleware sees it: what takes too long raises TimeoutError, and nothing is returned."""
+        if isinstance(arguments, Unread):
+            raise arguments
+        try:
+            await (handling.task.run(**arguments) if handling.task.is_async else self._in_thread(handling, arguments))
+        except asyncio.CancelledError:
+            if handling.why == "timeout":
+                raise _overtime(handling) from None
+            raise
+        self.returned(handling)
+        if handling.why == "timeout":
+            raise _overtime(handling)
 
     async def _in_thread(self, handling: Handling, arguments: dict[str, Any]) -> None:
         """Its place is taken until the thread is free again, also when somebody around it does not want to wait."""
@@ -313,6 +325,10 @@ def left_over(under_way: Iterable[Handling]) -> list[End]:
     return ends
 
 
+def _overtime(handling: Handling) -> TimeoutError:
+    return TimeoutError(f"took longer than its timeout of {handling.task.timeout:g} s")
+
+
 def _failed(handling: Handling, error: BaseException) -> tuple[Outcome | None, BaseException | None]:
     """What becomes of a message whose handler raised, or was made to; and the error to tell of."""
     delivery = handling.delivery
@@ -322,5 +338,5 @@ def _failed(handling: Handling, error: BaseException) -> tuple[Outcome | None, B
         if handling.why in ("stop", "place"):
             return RELEASED, None
         if handling.why == "timeout":
-            error = TimeoutError(f"took longer than its timeout of {handling.task.timeout:g} s")
+            error = _overtime(handling)
     return outcome(error, handling.task, delivery.attempt, delivery.tried_ms), error

@@ -15,8 +15,11 @@ _log = Log("bide.worker")
 
 def tell(delivery: AsyncDelivery, became: Outcome | None, error: BaseException) -> None:
     if isinstance(error, Unread):
-        again = error.elsewhere and delivery.attempt < delivery.max_attempts
-        _log.error("%s is %s: %s", name(delivery), "tried again" if again else "buried", error, extra=about(delivery))
+        if became is not None and became.verdict == "release":
+            text, wait = "%s waits for another release of its task, and is tried again in %g s: %s", became.delay / 1000
+            _log.warning(text, name(delivery), wait, error, extra=about(delivery))
+        else:
+            _log.error("%s is buried: %s", name(delivery), error, extra=about(delivery))
     elif became is not None and became.verdict == "release":
         _log.debug("%s: %s", name(delivery), said(error), extra=about(delivery))
     elif became is not None and isinstance(error, Bury | Retry | Snooze):

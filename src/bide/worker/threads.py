@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import TypeAlias
 
 from bide.logs import Log
-from bide.raised import error_text, readable
+from bide.raised import bearable
 from bide.worker.ending import end_fork
 
 _log = Log("bide.worker")
@@ -127,14 +127,4 @@ class Threads:
             if error is None:
                 answer.set_result(None)
             else:
-                answer.set_exception(_bearable(error))
-
-
-def _bearable(error: BaseException) -> BaseException:
-    """What a coroutine can't raise, or what would end the event loop, as an error that says so."""
-    error = readable(error)
-    if not isinstance(error, StopIteration | KeyboardInterrupt | GeneratorExit):
-        return error
-    told = RuntimeError(error_text(error))
-    told.__cause__ = error
-    return told
+                answer.set_exception(bearable(error))

@@ -228,6 +228,7 @@ class AsyncDelivery:
         error: str | None = None,
         aside: bool = False,
         called: bool = True,
+        anew: bool = False,
         *,
         raised: Raised | None = None,
     ) -> End:
@@ -242,7 +243,7 @@ class AsyncDelivery:
         began = trace = None
         put_off = verdict == "release" and delay and called and not aside
         if verdict == "retry" or put_off:  # else it is as if it had not been received
-            began = self.now if claimed.began is None else claimed.began
+            began = self.now if claimed.began is None or anew else claimed.began
         if verdict in ("retry", "dead"):
             trace = (raised or Raised(None)).record(claimed.attempt, self.now, error)
         return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error, aside, began, trace)

@@ -147,9 +147,18 @@ class AsyncHandling:
             kept = Kept(delivery.id, lasts, value, delivery.claimed.token)
             await AsyncKeeping(self._engine, AsyncDependents(self._engine)).fulfil([kept])
 
-    async def _unread(self, task: Definition, delivery: AsyncDelivery, error: Unread) -> Handled:
-        _log.error("Message %s of %s does not fit: %s", delivery.id, delivery.topic, error)
-        return await self._end(task, delivery, unread(error, task, delivery.attempt, by_chance=False), error)
+    async def _unread(self, task: Definition, delivery: AsyncDelivery, unfit: Unread) -> Handled:
+        """Of one that can't be read, as the middleware sees it, too."""
+        raised: BaseException | None = unfit
+        if self._setup.middleware:
+            await self._invoke.check(task)
+            raised = await self._invoke.call(task, unfit, delivery)
+        if raised is not unfit:
+            return await self._ended(task, delivery, raised)
+        _log.error("Message %s of %s does not fit: %s", delivery.id, delivery.topic, unfit)
+        became = unread(unfit, delivery.claimed, delivery.now, by_chance=False)
+        told = await self._end(task, delivery, became, unfit)
+        return told if became.verdict == "dead" else told._replace(outcome="waits")
 
     async def _ended(
         self, task: Definition, delivery: AsyncDelivery, raised: BaseException | None, *, told: bool = False
@@ -173,8 +182,10 @@ class AsyncHandling:
 
     async def _end(self, task: Definition, delivery: AsyncDelivery, became: Outcome, error: BaseException | None) -> Handled:
         """A task is told that its message becomes a dead letter, and why, whatever the reason; before the engine is told."""
-        if became.buries(delivery.attempt, delivery.max_attempts) and not delivery.ended:
-            await self._invoke.tell_dead(task, delivery, became.error or "")
+        buries = became.buries(delivery.attempt, delivery.max_attempts) and not delivery.ended
+        failed = await self._invoke.tell_dead(task, delivery, became.error or "") if buries else None
+        if failed is not None:
+            _log.error("The on_dead of %s failed for message %s", task.name, delivery.id, exc_info=failed)
         return await self._settle(delivery, became, error)
 
     async def _settle(self, delivery: AsyncDelivery, became: Outcome, error: BaseException | None) -> Handled:

@@ -10,6 +10,7 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.errors import ConfigError
 from bide.queue.aio.catching_up import AsyncCatchingUp
+from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.handling import DAY, AsyncHandling
 from bide.queue.aio.opened import AsyncOpened
 from bide.queue.aio.planning import AsyncPlanner, check
@@ -186,9 +187,13 @@ class AsyncTravel(Relocatable):
             found = False
             await self._flush()
             for topic, task in await self._turns(engine):
-                size = 1 if task.batch is None else min(task.batch.size, MAX_BATCH)
-                claim, taken = await receiver.taken([topic], size, DAY)  # which of the topic's messages it is, the engine says
-                found = found or bool(claim.messages) or claim.more
+                size, more = 1 if task.batch is None else task.batch.size, True
+                taken: list[AsyncDelivery] = []
+                while more and len(taken) < size:  # which of the topic's messages it is, the engine says
+                    claim, some = await receiver.taken([topic], min(size - len(taken), MAX_BATCH), DAY)
+                    taken += some
+                    more = bool(some) and size > MAX_BATCH
+                    found = found or bool(claim.messages) or claim.more
                 handled += await handling.handle(task, taken)
                 if len(handled) >= MOST_AT_ONCE:
                     raise ConfigError(

@@ -147,9 +147,18 @@ class Handling:
             kept = Kept(delivery.id, lasts, value, delivery.claimed.token)
             Keeping(self._engine, Dependents(self._engine)).fulfil([kept])
 
-    def _unread(self, task: Definition, delivery: Delivery, error: Unread) -> Handled:
-        _log.error("Message %s of %s does not fit: %s", delivery.id, delivery.topic, error)
-        return self._end(task, delivery, unread(error, task, delivery.attempt, by_chance=False), error)
+    def _unread(self, task: Definition, delivery: Delivery, unfit: Unread) -> Handled:
+        """Of one that can't be read, as the middleware sees it, too."""
+        raised: BaseException | None = unfit
+        if self._setup.middleware:
+            self._invoke.check(task)
+            raised = self._invoke.call(task, unfit, delivery)
+        if raised is not unfit:
+            return self._ended(task, delivery, raised)
+        _log.error("Message %s of %s does not fit: %s", delivery.id, delivery.topic, unfit)
+        became = unread(unfit, delivery.claimed, delivery.now, by_chance=False)
+        told = self._end(task, delivery, became, unfit)
+        return told if became.verdict == "dead" else told._replace(outcome="waits")
 
     def _ended(self, task: Definition, delivery: Delivery, raised: BaseException | None, *, told: bool = False) -> Handled:
         became = outcome(raised, task, delivery.attempt, delivery.tried_ms, by_chance=False)
@@ -171,8 +180,10 @@ class Handling:
 
     def _end(self, task: Definition, delivery: Delivery, became: Outcome, error: BaseException | None) -> Handled:
         """A task is told that its message becomes a dead letter, and why, whatever the reason; before the engine is told."""
-        if became.buries(delivery.attempt, delivery.max_attempts) and not delivery.ended:
-            self._invoke.tell_dead(task, delivery, became.error or "")
+        buries = became.buries(delivery.attempt, delivery.max_attempts) and not delivery.ended
+        failed = self._invoke.tell_dead(task, delivery, became.error or "") if buries else None
+        if failed is not None:
+            _log.error("The on_dead of %s failed for message %s", task.name, delivery.id, exc_info=failed)
         return self._settle(delivery, became, error)
 
     def _settle(self, delivery: Delivery, became: Outcome, error: BaseException | None) -> Handled:

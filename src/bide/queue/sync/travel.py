@@ -12,6 +12,7 @@ from bide.errors import ConfigError
 from bide.queue.later import PATIENCE
 from bide.queue.schedules.records import OWN
 from bide.queue.sync.catching_up import CatchingUp
+from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.handling import DAY, Handling
 from bide.queue.sync.opened import Opened
 from bide.queue.sync.planning import Planner, check
@@ -186,9 +187,13 @@ class Travel(Relocatable):
             found = False
             self._flush()
             for topic, task in self._turns(engine):
-                size = 1 if task.batch is None else min(task.batch.size, MAX_BATCH)
-                claim, taken = receiver.taken([topic], size, DAY)  # which of the topic's messages it is, the engine says
-                found = found or bool(claim.messages) or claim.more
+                size, more = 1 if task.batch is None else task.batch.size, True
+                taken: list[Delivery] = []
+                while more and len(taken) < size:  # which of the topic's messages it is, the engine says
+                    claim, some = receiver.taken([topic], min(size - len(taken), MAX_BATCH), DAY)
+                    taken += some
+                    more = bool(some) and size > MAX_BATCH
+                    found = found or bool(claim.messages) or claim.more
                 handled += handling.handle(task, taken)
                 if len(handled) >= MOST_AT_ONCE:
                     raise ConfigError(

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
+from bide.blocking import AsyncApart
 from bide.errors import BadOption
 from bide.raised import kind_of
 
@@ -27,6 +28,15 @@ class Failing:
     def names(self, kind: type[BaseException]) -> bool:
         """Whether the task says itself what to do with such errors."""
         return kind in (self._retry_for or ()) or kind in self._no_retry_for
+
+    async def tell(self, delivery: Any, reason: str) -> None:
+        """Call on_dead: an async one here, a sync one in a thread, since it may block."""
+        on_dead = self.on_dead
+        if on_dead is None:
+            return
+        result = on_dead(delivery, reason) if self.is_async else await AsyncApart(lambda: on_dead(delivery, reason)).done()
+        if inspect.isawaitable(result):
+            await result
 
     def tries_again(self, error: BaseException) -> bool:
         """Whether a failure is worth another attempt. Of a group, one in no_retry_for decides, and then one in retry_for."""

@@ -1,10 +1,11 @@
 """What becomes of a message when its handler has ended: what handlers raise to say so, and the rules."""
 
+import random
 from typing import NamedTuple
 
 from bide.core.backoff import USUAL, wait_ms
 from bide.core.when import MAX_DELAY_MS, duration_ms
-from bide.engines.base import Verdict
+from bide.engines.base import Claimed, Verdict
 from bide.errors import Locked
 from bide.logs import Log
 from bide.queue.tasks.arguments import Unread
@@ -14,6 +15,8 @@ from bide.raised import error_text, said
 from bide.types import Duration
 
 _log = Log("bide.tasks")
+DEPLOY = 600_000  # ms that a message waits for a release of its task that knows its arguments,
+SOON, SELDOM = 1_000, 60_000  # with waits from the one to the other
 
 
 class Retry(Exception):
@@ -56,6 +59,7 @@ class Outcome(NamedTuple):
     error: str | None = None
     aside: bool = False
     called: bool = True  # the handler was: else this was no attempt, and `max_wait` does not count from it
+    anew: bool = False  # what counts from the first attempt counts from this one
 
     def buries(self, attempt: int, max_attempts: int) -> bool:
         """Whether the message becomes a dead letter."""
@@ -101,10 +105,20 @@ def _decided(error: BaseException, task: Definition, attempt: int, tried_ms: int
     return Outcome("retry", _backoff(task, attempt, by_chance), error_text(error))
 
 
-def unread(error: Unread, task: Definition, attempt: int, *, by_chance: bool = True) -> Outcome:
-    """Of a message that does not fit. One for another release of the task is tried again, perhaps by its worker."""
+def unread(error: Unread, claimed: Claimed, now: int, *, by_chance: bool = True) -> Outcome:
+    """Of a message that does not fit. One for another release of the task waits for its worker, and that is no attempt.
+
+    Each wait is as long as all before it together, and the last one ends DEPLOY after the first. A message that is due later
+    than that has waited for something else, and begins to wait now.
+    """
     told = error_text(str(error))
-    return Outcome("retry", _backoff(task, attempt, by_chance), told) if error.elsewhere else Outcome("dead", 0, told)
+    began = now if claimed.began is None else claimed.began
+    anew = claimed.due > began + DEPLOY + SELDOM
+    tried = 0 if anew else now - began
+    if not error.elsewhere or tried >= DEPLOY:
+        return Outcome("dead", 0, told)
+    wait = min(max(tried, SOON), SELDOM) * (random.uniform(0.8, 1.2) if by_chance else 1)
+    return Outcome("release", min(round(wait), DEPLOY - tried), told, anew=anew)
 
 
 def decisive(error: BaseException) -> BaseException:

@@ -13,9 +13,9 @@ from bide.raised import error_text, said
 class Handled(NamedTuple):
     """What happened to a message in time travel.
 
-    With a task, the outcome is "done", "retry", "snoozed", "waits" for a lock or limit, "left out" by its schedule, "dead",
-    "expired", "lost" if its lease was lost, or "ended" if the handler ended its delivery itself. `error` is what the handler
-    raised. Without a task, it is "ready": the message waits for a receiver.
+    With a task, the outcome is "done", "retry", "snoozed", "waits" for a lock, a limit or another release of its task,
+    "left out" by its schedule, "dead", "expired", "lost" if its lease was lost, or "ended" if the handler ended its delivery
+    itself. `error` is what the handler raised. Without a task, it is "ready": the message waits for a receiver.
     """
 
     topic: str

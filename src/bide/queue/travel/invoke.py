@@ -4,11 +4,11 @@ import asyncio
 import contextvars
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from bide.blocking import seen_through
 from bide.clock import MS, Clock, SystemClock
@@ -19,9 +19,13 @@ from bide.queue.deliveries import Together, returned_of, running
 from bide.queue.setup import Setup
 from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.session import Session
+from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.middleware import Middleware
-from bide.raised import readable
+from bide.raised import bearable, readable
+
+Given: TypeAlias = dict[str, Any] | Unread
+"""The arguments of a handler; or why they can't be read, for the middleware to see."""
 
 
 class AsyncInvoke:
@@ -36,32 +40,33 @@ class AsyncInvoke:
         return self.session, self._other()
 
     async def call(
-        self, task: Definition, arguments: dict[str, Any], delivery: AsyncDelivery | Together[AsyncDelivery]
+        self, task: Definition, arguments: Given, delivery: AsyncDelivery | Together[AsyncDelivery]
     ) -> BaseException | None:
         """What it raised."""
-        seen: Any = delivery
-        if not task.is_async:
-            self._used_other = True
-            seen = _other_of(delivery, self._other().open())
+        seen = self._seen(task, delivery)
         attempt = Attempt(self.session.setup, task, arguments, _each(delivery)[0], seen)
         try:
-            return await asyncio.get_running_loop().create_task(attempt.run())
-        except asyncio.CancelledError as error:
-            mine = asyncio.current_task()
-            if mine is not None and mine.cancelling():
-                raise
-            return error  # the handler has cancelled itself
+            return await _in_own_task(attempt.run())
         finally:
             _share_ends(delivery, seen)
             _share_value(delivery, seen)
 
-    async def tell_dead(self, task: Definition, delivery: AsyncDelivery, reason: str) -> None:
-        """Before its message becomes a dead letter."""
-        on_dead = task.failing.on_dead
-        if on_dead is not None:
-            result = on_dead(delivery, reason)
-            if inspect.isawaitable(result):
-                await result
+    async def tell_dead(self, task: Definition, delivery: AsyncDelivery, reason: str) -> BaseException | None:
+        """Before its message becomes a dead letter. What on_dead raised."""
+        if task.failing.on_dead is None:
+            return None
+        seen = self._seen(task, delivery)
+        try:
+            return await _in_own_task(_told(task, seen, reason))
+        finally:
+            _share_ends(delivery, seen)
+
+    def _seen(self, task: Definition, delivery: AsyncDelivery | Together[AsyncDelivery]) -> Any:
+        """The delivery as the handler sees it."""
+        if task.is_async:
+            return delivery
+        self._used_other = True
+        return _other_of(delivery, self._other().open())
 
     async def check(self, task: Definition) -> None:
         """Refuse what can't be called from here."""
@@ -84,34 +89,25 @@ class Invoke:
     def sessions(self) -> tuple[Session, AsyncSession]:
         return self.session, self._other()
 
-    def call(
-        self, task: Definition, arguments: dict[str, Any], delivery: Delivery | Together[Delivery]
-    ) -> BaseException | None:
+    def call(self, task: Definition, arguments: Given, delivery: Delivery | Together[Delivery]) -> BaseException | None:
         """What it raised."""
         context = contextvars.copy_context()
         if not self._needs_loop(task):
             return context.run(self._here, task, arguments, delivery)
-        if self._runner is None:
-            self._runner = asyncio.Runner()  # one for all: what handlers open belongs to its loop
-        try:
-            return self._runner.run(self._in_loop(task, arguments, delivery), context=context)
-        except (asyncio.CancelledError, GeneratorExit) as error:  # the handler's own: Ctrl-C is a KeyboardInterrupt here
-            return error
+        return self._run(self._in_loop(task, arguments, delivery), context)
 
-    def _here(
-        self, task: Definition, arguments: dict[str, Any], delivery: Delivery | Together[Delivery]
-    ) -> BaseException | None:
+    def _here(self, task: Definition, arguments: Given, delivery: Delivery | Together[Delivery]) -> BaseException | None:
         running.set(lambda: delivery)
 
         def expire() -> None:
             delivery.expired = True
 
         with Overtime(task.timeout, clock_of(self.session.setup), expire) as overtime:
-            error = _called(task, arguments)
+            error = _raised(lambda: _call(task, arguments))
         return overtime.late() if error is None else error
 
     async def _in_loop(
-        self, task: Definition, arguments: dict[str, Any], delivery: Delivery | Together[Delivery]
+        self, task: Definition, arguments: Given, delivery: Delivery | Together[Delivery]
     ) -> BaseException | None:
         aio = _other_of(delivery, await self._other().open())
         attempt = Attempt(self.session.setup, task, arguments, _each(aio)[0], aio if task.is_async else delivery)
@@ -124,16 +120,36 @@ class Invoke:
     def _needs_loop(self, task: Definition) -> bool:
         return task.is_async or bool(self.session.setup.middleware)
 
-    def tell_dead(self, task: Definition, delivery: Delivery, reason: str) -> None:
-        """Before its message becomes a dead letter."""
+    def tell_dead(self, task: Definition, delivery: Delivery, reason: str) -> BaseException | None:
+        """Before its message becomes a dead letter. What on_dead raised."""
+        if task.failing.on_dead is None:
+            return None
+        if task.is_async or task.failing.is_async:
+            return self._run(self._told_in_loop(task, delivery, reason), contextvars.copy_context())
+        return _raised(lambda: self._tell(task, delivery, reason))
+
+    def _tell(self, task: Definition, delivery: Delivery, reason: str) -> None:
+        """Of a sync task, by a sync function, which may return something to be awaited nevertheless."""
         on_dead = task.failing.on_dead
-        if on_dead is None:
-            return
-        result = on_dead(delivery, reason)
-        if inspect.iscoroutine(result):
-            if self._runner is None:
-                self._runner = asyncio.Runner()
-            self._runner.run(result)
+        result = None if on_dead is None else on_dead(delivery, reason)
+        if inspect.isawaitable(result):
+            self._run(_awaited(result), contextvars.copy_context())
+
+    async def _told_in_loop(self, task: Definition, delivery: Delivery, reason: str) -> BaseException | None:
+        seen = _other_of(delivery, await self._other().open()) if task.is_async else delivery
+        try:
+            return await _told(task, seen, reason)
+        finally:
+            _share_ends(delivery, seen)
+
+    def _run(self, work: Coroutine[Any, Any, BaseException | None], context: contextvars.Context) -> BaseException | None:
+        """In a loop, which is one for all: what handlers open belongs to it."""
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+        try:
+            return self._runner.run(work, context=context)
+        except (asyncio.CancelledError, GeneratorExit) as error:  # the handler's own: Ctrl-C is a KeyboardInterrupt here
+            return error
 
     def check(self, task: Definition) -> None:
         """Refuse what can't be called from here."""
@@ -168,7 +184,7 @@ class Attempt:
         self,
         setup: Setup,
         task: Definition,
-        arguments: dict[str, Any],
+        arguments: Given,
         delivery: AsyncDelivery,  # as middleware sees it
         seen: Any,  # as the handler does, which may have a batch of them
     ) -> None:
@@ -186,10 +202,14 @@ class Attempt:
         runner = self._runner = asyncio.current_task()
         running.set(lambda: self._seen)
         error: BaseException | None = None
-        overtime = Overtime(self._task.timeout, clock_of(self._setup), lambda: loop.call_soon_threadsafe(self._stop))
+        overtime = self._overtime = Overtime(
+            self._task.timeout, clock_of(self._setup), lambda: loop.call_soon_threadsafe(self._stop)
+        )
         try:
             with overtime:
                 await self._through(self._setup.middleware)
+            if isinstance(self._arguments, Unread) and not _each(self._seen)[0].ended:
+                error = self._arguments  # middleware sees it, and can't undo it
         except KeyboardInterrupt:
             raise
         except asyncio.CancelledError as raised:
@@ -221,13 +241,23 @@ class Attempt:
         await inner()
 
     async def _function(self) -> None:
-        if self._task.is_async:
-            await self._task.run(**self._arguments)
-            return
-        called = asyncio.ensure_future(asyncio.to_thread(_called, self._task, self._arguments))
-        error = await seen_through(called, lambda _: self._expire())
-        if error is not None:
-            raise error
+        """As middleware sees it: what takes too long raises TimeoutError."""
+        if isinstance(self._arguments, Unread):
+            raise self._arguments
+        try:
+            if self._task.is_async:
+                await self._task.run(**self._arguments)
+            else:
+                work = partial(_raised, partial(_call, self._task, self._arguments))
+                error = await seen_through(asyncio.ensure_future(asyncio.to_thread(work)), lambda _: self._expire())
+                if error is not None:
+                    raise error
+        except asyncio.CancelledError:
+            if self._stopped and (late := self._overtime.late()) is not None:
+                raise late from None
+            raise
+        if (late := self._overtime.late()) is not None:
+            raise late
 
     def _expire(self) -> None:
         self._delivery.expired = self._seen.expired = True
@@ -291,15 +321,48 @@ def clock_of(setup: Setup) -> Clock:
     return setup.clock or SystemClock()
 
 
-def _called(task: Definition, arguments: dict[str, Any]) -> BaseException | None:
-    """Handed back, not raised: a StopIteration could not leave the thread, and a SystemExit would end the loop."""
+def _call(task: Definition, arguments: Given) -> None:
+    if isinstance(arguments, Unread):
+        raise arguments
+    task.call(arguments)
+
+
+def _raised(work: Callable[[], object]) -> BaseException | None:
+    """Handed back, not raised: a SystemExit would end the loop."""
     try:
-        task.call(arguments)
+        work()
     except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return bearable(error)
+    return None
+
+
+async def _told(task: Definition, seen: Any, reason: str) -> BaseException | None:
+    """What on_dead raised."""
+    running.set(lambda: seen)
+    try:
+        await task.failing.tell(seen, reason)
+    except (KeyboardInterrupt, asyncio.CancelledError):
         raise
     except BaseException as error:
         return readable(error)
     return None
+
+
+async def _awaited(result: Awaitable[Any]) -> None:
+    await result
+
+
+async def _in_own_task(work: Coroutine[Any, Any, BaseException | None]) -> BaseException | None:
+    """What it raised. One that cancels itself has failed; a cancellation of the caller goes up."""
+    try:
+        return await asyncio.get_running_loop().create_task(work)
+    except asyncio.CancelledError as error:
+        mine = asyncio.current_task()
+        if mine is not None and mine.cancelling():
+            raise
+        return error
 
 
 def _share_value(delivery: Any, seen: Any) -> None:
