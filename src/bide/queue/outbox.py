@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from bide.engines.base import NO_HEADERS, Claimed, NewMessage
+from bide.engines.base import NO_HEADERS, Claimed, NewMessage, Ref, Stored
 from bide.engines.results import Kept
 from bide.errors import BadBody, ConfigError, Unsupported
 from bide.queue.results import UNDONE_MS
@@ -20,6 +20,16 @@ _encode = msgspec.msgpack.Encoder(enc_hook=bytes).encode  # a body may be of a c
 _decode = msgspec.msgpack.Decoder(NewMessage).decode
 
 
+class Name(msgspec.Struct, frozen=True):
+    """What a message is called in the queue."""
+
+    topic: str
+    key: str | None = None
+
+
+_decode_name = msgspec.msgpack.Decoder(Name).decode
+
+
 def kept(new: NewMessage, keep: int | None) -> NewMessage:
     """What is put into the outbox for a message."""
     return NewMessage(TOPIC, _encode(new), max_attempts=NEVER, headers=NO_HEADERS if keep is None else {KEEP: str(keep)})
@@ -29,6 +39,50 @@ def keep_of(claimed: Claimed) -> int | None:
     """For how many ms the result of a message is to be kept."""
     told = claimed.headers.get(KEEP, "")
     return int(told) if told.isdecimal() else None
+
+
+def concerns(which: Ref) -> bool:
+    """Whether a message that is meant may be in an outbox: by its key, or by the id that its sender was told."""
+    return which.id is None or which.id.startswith(PREFIX)
+
+
+def name_of(body: bytes) -> Name | None:
+    """Of what waits in an outbox; None if it is no message."""
+    try:
+        return _decode_name(body)
+    except msgspec.MsgspecError:
+        return None
+
+
+def claimed_of(each: Stored) -> Claimed:
+    """What waits, as if it was claimed: by somebody who hands it on in place of a relay."""
+    return Claimed(each.id, each.topic, each.body, each.headers, each.key, each.due, each.due, 1, NEVER, "")
+
+
+def shown(each: Stored, now: int) -> Stored | None:
+    """The message itself, as the queue would show it; None if it has expired or can't be read."""
+    try:
+        new = handed_on(claimed_of(each), now)
+    except (BadBody, Unsupported):
+        return None
+    if new is None:
+        return None
+    due = each.due if new.at is None else new.at
+    return Stored(
+        PREFIX + each.id,
+        new.topic,
+        "scheduled" if due > now else "ready",
+        due,
+        0,
+        new.max_attempts,
+        new.key,
+        new.level,
+        bytes(new.body),
+        new.headers,
+        None,
+        None,
+        None if new.expires_in is None else due + new.expires_in,
+    )
 
 
 def handed_on_as(claimed: Claimed, sent: Sent, keep: int, now: int) -> Kept:

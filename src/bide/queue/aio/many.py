@@ -53,12 +53,7 @@ class AsyncManyVerbs:
         """
         if isinstance(messages, str | bytes):  # each of its characters would be an id that nothing has
             raise BadOption(f"messages is a {type(messages).__name__}. Give a list: cancel_many([sent, 'an id']).")
-        refs = [ref(each, None, None) for each in messages]
-        engine = await self.session.engine()
-        results: list[CancelResult] = []
-        for first in range(0, len(refs), MAX_BATCH):
-            results += await engine.cancel(refs[first : first + MAX_BATCH], connection=connection)
-        return results
+        return await self.session.cancel_many([ref(each, None, None) for each in messages], connection)
 
     async def _end(self, deliveries: list[AsyncDelivery], ends: list[End], connection: object | None) -> list[bool]:
         await self.session.open()  # also for none: a closed queue says so

@@ -9,7 +9,7 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import End, Ended, Move, NewMessage, Ref
+from bide.engines.base import MAX_BATCH, End, Ended, Move, NewMessage, Ref
 from bide.errors import BadOption, BideError, ConfigError, Exists, OutcomeUnknown, Unavailable, Unsupported
 from bide.queue.affinity import AsyncAffinity
 from bide.queue.aio.opened import AsyncOpened
@@ -18,6 +18,7 @@ from bide.queue.aio.receiving import AsyncReceiver
 from bide.queue.aio.sent import askable
 from bide.queue.deliveries import DEPENDS, depends_on
 from bide.queue.envelope import held, info
+from bide.queue.outbox import concerns
 from bide.queue.refusing import check, takes_all
 from bide.queue.results import expected
 from bide.queue.setup import Setup
@@ -253,16 +254,37 @@ class AsyncSession:
 
     async def cancel(self, which: Ref, connection: object | None = None) -> CancelResult:
         opened = await self.open()
+        if opened.outbox is not None and concerns(which):
+            return await opened.outbox.waiting.cancel(which, connection)
         if connection is None:
             return await opened.cancels.add(which)
         return (await opened.engine.cancel([which], connection=connection))[0]
 
+    async def cancel_many(self, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:
+        """By their ids; those that an outbox gave are looked for there, one by one."""
+        opened = await self.open()
+        apart = [opened.outbox is not None and concerns(each) for each in refs]
+        others = [each for each, alone in zip(refs, apart, strict=True) if not alone]
+        results: list[CancelResult] = []
+        for first in range(0, len(others), MAX_BATCH):
+            results += await opened.engine.cancel(others[first : first + MAX_BATCH], connection=connection)
+        for place, alone in enumerate(apart):
+            if alone:
+                results.insert(place, await self.cancel(refs[place], connection))
+        return results
+
     async def reschedule(self, move: Move, connection: object | None = None) -> RescheduleResult:
         opened = await self.open()
+        if opened.outbox is not None and concerns(move.ref):
+            return await opened.outbox.waiting.reschedule(move, connection)
         if connection is None:
             return await opened.moves.add(move)
         return (await opened.engine.reschedule([move], connection=connection))[0]
 
     async def get(self, which: Ref) -> Info | None:
-        [stored] = await (await self.engine()).get([which])
+        opened = await self.open()
+        if opened.outbox is not None and concerns(which):
+            stored = await opened.outbox.waiting.get(which, self.setup.now_ms())
+        else:
+            [stored] = await opened.engine.get([which])
         return None if stored is None else info(stored, self.setup.envelope)

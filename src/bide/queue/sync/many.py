@@ -51,12 +51,7 @@ class ManyVerbs:
         """
         if isinstance(messages, str | bytes):  # each of its characters would be an id that nothing has
             raise BadOption(f"messages is a {type(messages).__name__}. Give a list: cancel_many([sent, 'an id']).")
-        refs = [ref(each, None, None) for each in messages]
-        engine = self.session.engine()
-        results: list[CancelResult] = []
-        for first in range(0, len(refs), MAX_BATCH):
-            results += engine.cancel(refs[first : first + MAX_BATCH], connection=connection)
-        return results
+        return self.session.cancel_many([ref(each, None, None) for each in messages], connection)
 
     def _end(self, deliveries: list[Delivery], ends: list[End], connection: object | None) -> list[bool]:
         self.session.open()  # also for none: a closed queue says so

@@ -4,7 +4,9 @@
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from bide.engines.base import SWEEP, Claim, Claimed, End, NewMessage, Verdict
+from msgspec.structs import replace
+
+from bide.engines.base import SWEEP, Claim, Claimed, End, NewMessage, Ref, Stored, Verdict
 from bide.engines.sync import Engine
 from bide.errors import BadBody, BadMessage, BideError, QueueFull, ResultPending, ResultUnknown, Unsupported
 from bide.logs import Log
@@ -13,11 +15,13 @@ from bide.queue.results import expected
 from bide.queue.setup import Setup
 from bide.queue.sync.depending import Dependents
 from bide.queue.sync.keeping import Keeping
+from bide.queue.sync.waiting import Waiting
 from bide.types import Sent
 from bide.wakeable import Signal
 
 AT_ONCE = 100  # messages
 LEASE = 30_000  # ms after which another one hands on what a dead one had taken
+HELD = 5_000  # ms for which what is to be cancelled or moved is not delivered
 SOON, LATER = 500, 10_000  # ms until the next try while the queue's engine is away
 
 Kept: TypeAlias = tuple[Claimed, NewMessage]
@@ -37,6 +41,8 @@ class Outbox:
         self._named = Keeping(store, Dependents(store))  # the ids that messages have since they were handed on
         self._names = False  # whether any that was handed on here is asked for
         self._pause = SOON
+        self._patience = SWEEP  # seconds until something may be due that nobody is told of
+        self.waiting: Waiting = Waiting(store, target, self._bring)
 
     def put(self, messages: Sequence[NewMessage], *, connection: object) -> list[Sent]:
         self.store.open()
@@ -63,6 +69,7 @@ class Outbox:
         """Hand on what has been committed, a bounded number. Raises when the queue's engine does not take it."""
         self.store.open()
         claim = self.store.claim([outbox.TOPIC], AT_ONCE, LEASE)
+        self._patience = SWEEP if claim.next_due is None else min(SWEEP, max(0, claim.next_due - claim.now) / 1000)
         if not claim.messages:
             self.store.tend()
             if self._names:
@@ -70,14 +77,43 @@ class Outbox:
             return 0
         ends: list[End] = []
         try:
-            self._put(self._read(claim, ends), ends, claim.now)
+            self._put(self._in_turn(self._read(claim, ends), ends), ends, claim.now)
         except BideError as error:
             ended = {end.id for end in ends}
             left = [each for each in claim.messages if each.id not in ended]
             self.store.settle([*ends, *self._kept_for_later(left, apart=isinstance(error, QueueFull))])
             raise
         self.store.settle(ends)
-        return len(claim.messages)
+        return sum(end.verdict != "release" for end in ends)
+
+    def _in_turn(self, kept: Sequence[Kept], ends: list[End]) -> Sequence[Kept]:
+        """Without those that would overtake an earlier one of their key: another relay has it, or had it and died."""
+        keyed = {outbox.Name(new.topic, new.key): claimed for claimed, new in kept if new.key is not None}
+        if not keyed:
+            return kept
+        own = {claimed.id for claimed, _ in kept}
+        first: dict[outbox.Name | None, str] = {}
+        for each in self.waiting.of(keyed, max(claimed.due for claimed, _ in kept)):
+            if each.id not in own:
+                first.setdefault(outbox.name_of(each.body), each.id)
+        early = {claimed.id for claimed, new in kept if first.get(outbox.Name(new.topic, new.key), claimed.id) < claimed.id}
+        ends += [_end(claimed, "release", SOON) for claimed, _ in kept if claimed.id in early]
+        if early:
+            self._patience = SOON / 1000
+        return [each for each in kept if each[0].id not in early]
+
+    def _bring(self, each: Stored, briefly_held: bool) -> Sent | None:
+        """Hand on one that waits, whoever has it. `briefly_held`: it is not due at once, as it is to be changed now."""
+        claimed, now = outbox.claimed_of(each), self._setup.now_ms()
+        new = outbox.handed_on(claimed, now, once=True)
+        if new is None:
+            return None
+        if briefly_held and (new.at is None or new.at < now + HELD):
+            new = replace(new, at=None, delay=HELD)
+        [sent] = self._target.put([new])
+        self._name([(claimed, new)], [sent], now)
+        self.store.cancel([Ref(each.id)])  # or its relay finds that it was sent
+        return sent
 
     def _kept_for_later(self, left: Sequence[Claimed], *, apart: bool) -> list[End]:
         """`apart`: the largest one, which may be why a server is full while it is read, is not tried with the others again."""
@@ -87,7 +123,7 @@ class Outbox:
     def _read(self, claim: Claim, ends: list[End]) -> list[Kept]:
         """What is to be handed on. The ends of all others are added to the list."""
         kept: list[Kept] = []
-        for each in claim.messages:
+        for each in sorted(claim.messages, key=lambda each: each.id):
             try:
                 new = outbox.handed_on(each, claim.now, once=self._target.capabilities.idempotent)
             except Unsupported as error:
@@ -124,11 +160,17 @@ class Outbox:
     def _put_singly(self, kept: Sequence[Kept], ends: list[End], now: int) -> None:
         """One that is too large for what is left keeps no others back."""
         full: QueueFull | None = None
+        stuck: set[outbox.Name] = set()  # what is sent later may not overtake it
         for each in kept:
+            name = outbox.Name(each[1].topic, each[1].key)
+            if name in stuck:
+                continue
             try:
                 self._put([each], ends, now)
             except QueueFull as error:
                 full = error
+                if name.key is not None:
+                    stuck.add(name)
         if full is not None:
             raise full
 
@@ -150,7 +192,7 @@ class Outbox:
             try:
                 while self.hand_on():
                     self._pause = SOON
-                self.store.wait([outbox.TOPIC], SWEEP)
+                self.store.wait([outbox.TOPIC], self._patience)
             except BideError as error:  # also one of rights, which may be granted
                 _log.warning("Messages stay in the outbox, and are tried again in %.1f s: %s", self._pause / 1000, error)
                 Signal().wait(self._pause / 1000)

@@ -8,12 +8,13 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from bide.engines.base import End, Ended, Move, NewMessage, Ref
+from bide.engines.base import MAX_BATCH, End, Ended, Move, NewMessage, Ref
 from bide.engines.sync import Engine
 from bide.errors import BadOption, BideError, ConfigError, Exists, OutcomeUnknown, Unavailable, Unsupported
 from bide.queue.affinity import Affinity
 from bide.queue.deliveries import DEPENDS, depends_on
 from bide.queue.envelope import held, info
+from bide.queue.outbox import concerns
 from bide.queue.refusing import check, takes_all
 from bide.queue.results import expected
 from bide.queue.setup import Setup
@@ -251,16 +252,37 @@ class Session:
 
     def cancel(self, which: Ref, connection: object | None = None) -> CancelResult:
         opened = self.open()
+        if opened.outbox is not None and concerns(which):
+            return opened.outbox.waiting.cancel(which, connection)
         if connection is None:
             return opened.cancels.add(which)
         return opened.engine.cancel([which], connection=connection)[0]
 
+    def cancel_many(self, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:
+        """By their ids; those that an outbox gave are looked for there, one by one."""
+        opened = self.open()
+        apart = [opened.outbox is not None and concerns(each) for each in refs]
+        others = [each for each, alone in zip(refs, apart, strict=True) if not alone]
+        results: list[CancelResult] = []
+        for first in range(0, len(others), MAX_BATCH):
+            results += opened.engine.cancel(others[first : first + MAX_BATCH], connection=connection)
+        for place, alone in enumerate(apart):
+            if alone:
+                results.insert(place, self.cancel(refs[place], connection))
+        return results
+
     def reschedule(self, move: Move, connection: object | None = None) -> RescheduleResult:
         opened = self.open()
+        if opened.outbox is not None and concerns(move.ref):
+            return opened.outbox.waiting.reschedule(move, connection)
         if connection is None:
             return opened.moves.add(move)
         return opened.engine.reschedule([move], connection=connection)[0]
 
     def get(self, which: Ref) -> Info | None:
-        [stored] = self.engine().get([which])
+        opened = self.open()
+        if opened.outbox is not None and concerns(which):
+            stored = opened.outbox.waiting.get(which, self.setup.now_ms())
+        else:
+            [stored] = opened.engine.get([which])
         return None if stored is None else info(stored, self.setup.envelope)

@@ -1,0 +1,128 @@
+# unasync: ../sync/waiting.py
+"""What waits in an outbox, by its id or by its key in the queue: it is cancelled, moved and shown as if it were there."""
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from bide.engines.aio import AsyncEngine
+from bide.engines.base import MAX_BATCH, Move, Ref, Stored
+from bide.errors import Unsupported
+from bide.queue import outbox
+from bide.types import CancelResult, RescheduleResult, Sent, State
+
+Answer: TypeAlias = Sent | None
+STATES: tuple[State, ...] = ("leased", "scheduled", "ready", "leased")  # the last again: a relay may have claimed meanwhile
+
+
+class AsyncWaiting:
+    """`bring`: hands one on, whoever has it, and it is sent once. It gives the queue's answer, or None if it has expired."""
+
+    def __init__(self, store: AsyncEngine, target: AsyncEngine, bring: Callable[[Stored, bool], Awaitable[Answer]]) -> None:
+        self._store = store
+        self._target = target
+        self._bring = bring
+
+    async def of(self, names: Collection[outbox.Name], until: int | None = None) -> list[Stored]:
+        """All that wait for these names, in the order in which they were sent. `until`: of those that are ready, the first."""
+        page = await self._store.scan(outbox.TOPIC, None, MAX_BATCH)
+        found = {each.id: each for each in page.messages}
+        if page.after is not None:  # too many for one look, which would see each of them in one state
+            found = {}
+            for state in STATES:
+                after: str | None = None
+                while True:
+                    page = await self._store.scan(outbox.TOPIC, state, MAX_BATCH, after)
+                    found |= {each.id: each for each in page.messages}
+                    after = page.after
+                    if after is None or (state == "ready" and until is not None and page.messages[-1].due > until):
+                        break
+        wanted = [each for each in found.values() if each.state != "dead" and outbox.name_of(each.body) in names]
+        return sorted(wanted, key=lambda each: each.id)
+
+    async def cancel(self, which: Ref, connection: object | None) -> CancelResult:
+        """CANCELLED is what neither is delivered nor will be. What a relay has is sent by the same operation first: so that of
+        the relay finds it sent already, and does nothing.
+        """
+        await self._store.open()
+        if connection is not None:
+            return await self._cancel_joined(which, connection)
+        which, waiting = await self._meant(which)
+        results = [await self._withdrawn(each) for each in waiting]
+        if which.id is None:
+            results += await self._target.cancel([which])
+        for worst in (CancelResult.RUNNING, CancelResult.CANCELLED, CancelResult.DEAD):
+            if worst in results:
+                return worst
+        return CancelResult.GONE
+
+    async def _cancel_joined(self, which: Ref, connection: object) -> CancelResult:
+        if which.id is not None:
+            [result] = await self._store.cancel([self._private(which.id)], connection=connection)
+            if result is CancelResult.CANCELLED:
+                return result
+        raise Unsupported(
+            "In a transaction only what is in the outbox can be cancelled, by the id that send returned. Cancel by the key "
+            "after the commit, without connection=."
+        )
+
+    async def _withdrawn(self, each: Stored) -> CancelResult:
+        [result] = await self._store.cancel([Ref(each.id)])
+        if result is CancelResult.RUNNING and self._target.capabilities.idempotent:
+            sent = await self._bring(each, True)
+            if sent is None:
+                return CancelResult.GONE
+            [result] = await self._target.cancel([Ref(sent.id)])
+        return result
+
+    async def reschedule(self, move: Move, connection: object | None) -> RescheduleResult:
+        """What waits is handed on first, and then moved in the queue."""
+        await self._store.open()
+        if connection is not None:
+            raise Unsupported("A message that is sent through an outbox is moved after the commit: leave connection= out.")
+        which, waiting = await self._meant(move.ref)
+        for each in waiting:
+            if each.state == "dead":
+                return RescheduleResult.DEAD
+            sent = await self._bring(each, move.origin != "due")
+            if which.id is not None and sent is not None:
+                which = Ref(sent.id)
+        move = replace(move, ref=which)
+        [result] = await self._target.reschedule([move])
+        return result
+
+    async def get(self, which: Ref, now: int) -> Stored | None:
+        """What is in the queue, or else what waits."""
+        await self._store.open()
+        if which.id is not None:
+            return outbox.shown(await self._found(which.id), now)
+        waiting = await self.of([_name(which)])
+        [there] = await self._target.get([which])
+        return there or next((each for each in (outbox.shown(each, now) for each in waiting) if each is not None), None)
+
+    async def _meant(self, which: Ref) -> tuple[Ref, Sequence[Stored]]:
+        """One that has a key is named by it: what was sent before with its key would go on in its place."""
+        if which.id is not None:
+            found = await self._found(which.id)
+            name = outbox.name_of(found.body)
+            if found.state == "dead" or name is None or name.key is None:
+                return which, [found]
+            which = Ref(topic=name.topic, key=name.key)
+        return which, await self.of([_name(which)])
+
+    async def _found(self, id: str) -> Stored:
+        [found] = await self._store.get([self._private(id)])
+        if found is None:
+            raise Unsupported(
+                f"{id} is not in the outbox: its transaction is not committed or was rolled back, or the message was "
+                "handed on and has another id in the queue. Give messages a key, and name them by it."
+            )
+        return found
+
+    def _private(self, id: str) -> Ref:
+        return Ref(id.removeprefix(outbox.PREFIX))
+
+
+def _name(which: Ref) -> outbox.Name:
+    return outbox.Name(which.topic or "", which.key)
