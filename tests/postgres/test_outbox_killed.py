@@ -15,12 +15,20 @@ from tests.sqlite.conftest import Child
 pytestmark = pytest.mark.server
 RELAY = """
     import sys
+    import time
     from bide import BideError, Queue
     from bide.queue.sync import outbox
 
     outbox.LEASE = 1_000
     with Queue(sys.argv[1], namespace="shop", outbox=sys.argv[1]) as queue:
-        queue.open()
+        engine = queue.session.open().engine
+        put = engine.put
+
+        def put_slowly(messages, **options):
+            time.sleep(0.03)  # in which many are killed
+            return put(messages, **options)
+
+        engine.put = put_slowly
         print("ready")
         while True:
             try:
@@ -40,6 +48,7 @@ def test_the_last_word_on_each_key_counts(
     draw = random.Random(3)
     wanted: dict[str, int | None] = {}
     results: list[CancelResult] = []
+    seen: dict[str, int] = {}
     with Queue(postgres_url, namespace="shop", outbox=postgres_url) as queue, psycopg.connect(postgres_url) as own:
         queue.open()
         relays = [start(RELAY, postgres_url) for _ in range(2)]
@@ -56,6 +65,10 @@ def test_the_last_word_on_each_key_counts(
                 queue.send("t", value, key=key, delay="1h", if_exists="replace", connection=own)
                 own.commit()
                 wanted[key] = value
+            info = queue.get(topic="t", key=(looked := f"k{draw.randrange(KEYS)}"))
+            if info is not None:
+                assert info.body >= seen.get(looked, 0), f"{looked} went back"
+                seen[looked] = info.body
             if time.monotonic() > kill_at:
                 relays.pop(0).kill()
                 relays.append(start(RELAY, postgres_url))
