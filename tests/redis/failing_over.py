@@ -193,6 +193,7 @@ class Crowd:
             return Queue(url, confirm=confirm) if confirm else Queue(url)
 
         self.stage = Stage(make_queue, folder, seed, 0)
+        self._confirmed = confirm is not None  # but not what receivers do
         self.loses: bool = loses and confirm is None  # by design: what is done from the beginning of a fault on
         self._actors = actors or list(CROWD)
         self._times: list[tuple[str, float, float]] = []  # of each fault: its kind, when it began, when it was dealt with
@@ -219,7 +220,7 @@ class Crowd:
     def fault(self, kind: str) -> Iterator["Dealt"]:
         """Do the fault in the block, and say when the servers have dealt with it. Afterwards all work again."""
         began = time.monotonic()
-        name = "rollback" if self.loses else kind
+        name = "rollback" if self.loses else "lost claims" if self._confirmed else kind
         with self.history.fault(name, kind) as fault:
             dealt = Dealt()
             yield dealt

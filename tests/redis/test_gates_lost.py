@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 
 from bide.engines.gates import AGAIN_MS, Called, Entry, Held, Spend
-from bide.errors import ConfirmTimeout, OutcomeUnknown
+from bide.errors import OutcomeUnknown
 from bide.testing.contract.bench import Bench
 from tests.redis.keyspace import COLOURS, bench_at
 from tests.redis.late import Place, delayed
 from tests.redis.proxy import hasty, proxied
-from tests.redis.test_confirm import frozen, url_of, wait_for_link
 from tests.servers.fixtures import NewRedis
 from tests.servers.redis import RedisServer
 
@@ -100,37 +99,6 @@ async def test_a_place_outlives_a_server_that_writes_to_its_disk(new_redis: NewR
         assert (left.answers, left.called) == ([True], [Called("g", "w")])
         [rest] = await bench.engine.gates.spend([Spend("r", 10, 60_000, 10)], now=bench.now)
         assert len(rest.at) == 8
-
-
-@pytest.fixture
-def pair(new_redis: NewRedis) -> tuple[RedisServer, RedisServer]:
-    """A master, and its only replica."""
-    master = new_redis(repl_diskless_sync_delay=0)
-    replica = new_redis(replicaof=f"127.0.0.1 {master.port}")
-    wait_for_link(replica)
-    return master, replica
-
-
-@both_colours
-async def test_a_place_that_no_replica_has_heard_of_is_told_to_be_unsure(
-    pair: tuple[RedisServer, RedisServer], colour: str
-) -> None:
-    master, replica = pair
-    async with bench_at(url_of(master, "replicas:1"), colour) as bench:
-        held = await enter(bench, "a")
-        assert held is not None
-        with frozen(replica):
-            gates = bench.engine.gates
-            for verb in (
-                lambda: enter(bench, "b", waiter="w"),
-                lambda: gates.keep([held], LEASE, now=bench.now),
-                lambda: gates.leave([held], now=bench.now),
-                lambda: gates.recall(now=bench.now + LEASE),
-                lambda: spent(bench),
-            ):
-                with pytest.raises(ConfirmTimeout, match="0 of 1 replicas"):
-                    await verb()
-        assert isinstance(await enter(bench, "b", waiter="w"), Held)
 
 
 @both_colours

@@ -15,6 +15,8 @@ NEVER = 2**63
 ROLLBACK = "rollback"
 """The fault of a server that goes back to an older state. It begins when accepted changes may be forgotten, and lands when
 the server is back in its older state."""
+LOST_CLAIMS = "lost claims"
+"""The fault of a server that may forget claims, renewals and gates, and nothing else: a failover of confirmed writes."""
 RESHARD = "reshard"
 """What the kinds of faults begin with in which a queue gets another number of shards."""
 
@@ -218,9 +220,9 @@ class Facts:
     def of_topic(self, topic: str, *ops: str) -> list[Act]:
         return [act for act in self.topics.get(topic, ()) if act.op in ops]
 
-    def rolled_back(self, since: int, until: int) -> bool:
-        """Whether the server went back to an older state in that time, or had begun to."""
-        back = (fault for fault in self.faults.get(ROLLBACK, ()) if fault.happened)
+    def rolled_back(self, since: int, until: int, *also: str) -> bool:
+        """Whether the server went back to an older state in that time, or had begun to. `also`: other kinds of faults."""
+        back = (fault for kind in (ROLLBACK, *also) for fault in self.faults.get(kind, ()) if fault.happened)
         return any(fault.began <= until and since <= fault.ended for fault in back)
 
     def resharded(self, until: int) -> bool:

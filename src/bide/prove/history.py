@@ -191,8 +191,8 @@ class History:
     def fault(self, kind: str, what: str = "") -> Fault:
         """A fault that is about to be injected. If no fault of its kind lands, the verdict is unknown.
 
-        The checker gives a meaning to one kind: a `rollback` begins when accepted changes may be forgotten, and lands
-        when the server is back in its older state.
+        The checker gives a meaning to two kinds: a `rollback` begins when accepted changes may be forgotten, and lands
+        when the server is back in its older state. With `lost claims` only claims and renewals may be forgotten.
         """
         return Fault(self.log, kind, what)
 

@@ -122,3 +122,23 @@ def test_what_was_sent_before_a_rollback_is_lost_if_it_is_gone(book: Book) -> No
     book.end(book.begin("fault", kind="rollback"), kind="rollback")
     book.look()
     assert not rolled_back(book)
+
+
+@pytest.mark.parametrize("kind", ["lost claims", "kill"])
+def test_a_failover_that_loses_a_claim_explains_one_repeated_delivery(book: Book, kind: str) -> None:
+    book.send()
+    back = book.begin("fault", kind=kind)
+    book.receive("m")
+    book.end(back, kind=kind)
+    book.receive("m", token="2")
+    book.act("ack", token="2")
+    assert rolled_back(book) == (kind == "lost claims")
+
+
+def test_a_failover_that_loses_claims_loses_no_cancel(book: Book) -> None:
+    book.send()
+    back = book.begin("fault", kind="lost claims")
+    book.act("cancel", outcome="cancelled")
+    book.end(back, kind="lost claims")
+    book.receive("m")
+    assert not rolled_back(book)

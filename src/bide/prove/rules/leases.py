@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import TypeAlias
 
-from bide.prove.facts import ROLLBACK, Act, Delivered, Facts, Message
+from bide.prove.facts import LOST_CLAIMS, ROLLBACK, Act, Delivered, Facts, Message
 from bide.prove.report import Findings, Terms
 from bide.prove.rules.times import MS, made, slack
 
@@ -53,7 +53,7 @@ def _repeats(facts: Facts, message: Message, acts: Acts, terms: Terms, found: Fi
         cause = _cause(facts, message, mine, first, second)
         if cause is None and second.now >= until:
             cause = "lease"
-        if cause is None and facts.rolled_back(first.began, second.ended):
+        if cause is None and facts.rolled_back(first.began, second.ended, LOST_CLAIMS):
             cause = ROLLBACK
         found.causes[cause or "unexplained"] += 1
         if cause is None:
@@ -132,7 +132,7 @@ def _next_attempts(facts: Facts, message: Message, mine: Sequence[Act], last: De
         counts = {last.attempt} if any(act.happened for act in released) else {last.attempt, last.attempt + 1}
     sent = next((send for send in message.sends if send.tag == each.tag), None)
     replaced_itself = sent is not None and sent.tries > 1 and sent.if_exists in ("replace", "later")
-    if facts.rolled_back(last.began, each.ended):
+    if facts.rolled_back(last.began, each.ended, LOST_CLAIMS):
         counts.update(range(1, last.attempt + 1))  # the deliveries that it forgot are counted again
     if replaced_itself or (_requeued(facts, message, last, each) and _may_be_dead(facts, message, mine, last, each)):
         counts.add(1)
@@ -162,7 +162,8 @@ def _stale(facts: Facts, message: Message, acts: Acts, found: Findings) -> None:
         accepted = [act for act in mine if act.happened]
         later = bisect_right(tokens, token)
         for act in accepted:
-            if later < len(soonest) and soonest[later] < act.began and not facts.rolled_back(soonest[later], act.began):
+            forgotten = later < len(soonest) and facts.rolled_back(soonest[later], act.began, LOST_CLAIMS)
+            if later < len(soonest) and soonest[later] < act.began and not forgotten:
                 found.broken("fencing", message.id, f"{act.op} with the old token {token} was accepted")
         ends = [act.op for act in accepted if act.op in ENDINGS and not facts.forgotten(act)]
         if len(ends) > 1:

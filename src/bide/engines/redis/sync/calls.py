@@ -29,6 +29,11 @@ LOOKS = (
     "time",
 )  # scripts that change nothing
 PASSING = frozenset({*LOOKS, "close", "expect", "hear"})  # and those that change nothing which must last
+RECEIVING = frozenset(
+    {"arrive", "claim", "enter", "expect_results", "extend", "forget_waiting", "fulfil_results", "keep", "leave", "recall"}
+    | {"spend", "tend"}
+)  # what a receiver does: lost by a failover, it is done again, and nobody was promised that it lasts
+UNCONFIRMED = PASSING | RECEIVING
 
 
 class Calls:
@@ -110,10 +115,10 @@ class Calls:
         patience: seconds for which it is repeated while there is no answer, when others are worth more than this one. With a
         salt it raises Unanswered or Unconfirmed, with the operation's number, when it may have acted.
         """
-        if self._connections.unsure and verb not in PASSING:
+        if self._connections.unsure and verb not in UNCONFIRMED:
             self.prepare_to_confirm()
         confirmation = self._connections.confirmation
-        if confirmation is not None and verb in PASSING:
+        if confirmation is not None and verb in UNCONFIRMED:
             confirmation = None
         connection, clock, lane = self._connections.take(), self._clock, ""
         try:
