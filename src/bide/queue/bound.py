@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, cast
 
+from bide.core.options import MAX_ATTEMPTS
 from bide.errors import BadOption
 from bide.queue.aio.session import AsyncSession
 from bide.queue.sync.session import Session
@@ -84,7 +85,9 @@ class Bound(Generic[P, R]):
         session = getattr(queue, "session", None)
         if not isinstance(session, AsyncSession | Session):
             raise BadOption(f"on() takes a queue, and this is a {type(queue).__name__}.")
-        options: SendOptions = {"max_attempts": self.definition.max_attempts, **self._options}
+        options: SendOptions = {**self._options}
+        if self.definition.max_attempts != MAX_ATTEMPTS:
+            options.setdefault("max_attempts", self.definition.max_attempts)
         if self.definition.keep is not None:
             session.setup.tasks.keeps.setdefault(self.topic, self.definition.keep)
         return (for_async if isinstance(session, AsyncSession) else for_sync)(session, self.definition, options)

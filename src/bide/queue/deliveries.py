@@ -18,6 +18,7 @@ UNREAD = object()
 """In place of a body that nobody has asked for yet."""
 
 PLANNED = "bide-planned"  # the header with the instant of a schedule
+ATTEMPTS = "bide-attempts"  # the header of a message whose sender has asked for as many attempts as others have by default
 DEPENDS = "bide-depends-on"  # the header with the ids of messages that a message waits for
 SHARE = 100  # a garbage collection is followed by this many times its own length without one
 

@@ -14,7 +14,7 @@ from bide.engines.merge import listed
 from bide.errors import BadMessage, BadOption, BadTime, TooLarge
 from bide.ids import worker_of
 from bide.queue.attempts import attempts_of
-from bide.queue.deliveries import sender
+from bide.queue.deliveries import ATTEMPTS, sender
 from bide.queue.depending import DEADLINE, refuse_times, with_dependencies
 from bide.queue.topic_rules import shorter
 from bide.types import Duration, IfExists, Info, Outgoing, Priority, Sent
@@ -76,6 +76,8 @@ class Envelope(NamedTuple):
             None if operation is None else options.operation(operation),
             None if key is None else sender(topic, key),
         )
+        if max_attempts == options.MAX_ATTEMPTS != self.attempts.get(topic):  # else it would be as if nothing was said
+            new = replace(new, headers={**new.headers, ATTEMPTS: str(max_attempts)})
         if max_wait is None and unique_for is None and depends_on is None and if_exists != "merge":
             return new
         return self._with_rest(new, max_wait, unique_for, depends_on)

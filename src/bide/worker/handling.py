@@ -339,4 +339,5 @@ def _failed(handling: Handling, error: BaseException) -> tuple[Outcome | None, B
             return RELEASED, None
         if handling.why == "timeout":
             error = _overtime(handling)
-    return outcome(error, handling.task, delivery.attempt, delivery.tried_ms), error
+    became = outcome(error, handling.task, delivery.attempt, delivery.tried_ms)
+    return became.after(delivery.attempt, handling.task.attempts(delivery.claimed)), error

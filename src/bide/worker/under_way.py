@@ -19,7 +19,7 @@ from bide.queue.beats import Beat
 from bide.queue.deliveries import PLANNED
 from bide.queue.setup import Setup
 from bide.queue.tasks.definition import Definition
-from bide.queue.tasks.outcome import DONE, RELEASED, Outcome
+from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, spent
 from bide.raised import readable
 from bide.worker.batch import Batches
 from bide.worker.catching_up import CatchingUp
@@ -98,8 +98,11 @@ class UnderWay:
             self._slots.take(topic, count)
         handle, loop = self._handle, self._loop
         for handling in handlings:
-            headers = handling.delivery.claimed.headers
-            if headers and PLANNED in headers:
+            claimed_one = handling.delivery.claimed
+            headers, attempt = claimed_one.headers, claimed_one.attempt
+            if attempt > 1 and (over := spent(attempt, handling.task.attempts(claimed_one))) is not None:
+                self.refused(handling, over)
+            elif headers and PLANNED in headers:
                 self.planning.put(handling)
             elif handling.task.at_once:  # as admitted does
                 handling.runner = asyncio.Task(handle(handling), loop=loop)

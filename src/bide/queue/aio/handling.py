@@ -26,7 +26,7 @@ from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.failed import failures
 from bide.queue.tasks.items import called_alone
-from bide.queue.tasks.outcome import DONE, Outcome, outcome, unread
+from bide.queue.tasks.outcome import DONE, Outcome, outcome, spent, unread
 from bide.queue.tasks.passing import Passage
 from bide.queue.travel import Handled
 from bide.queue.travel.invoke import AsyncInvoke
@@ -57,6 +57,8 @@ class AsyncHandling:
             raise
 
     async def _handled(self, task: Definition, delivery: AsyncDelivery) -> Handled:
+        if (over := spent(delivery.attempt, task.attempts(delivery.claimed))) is not None:
+            return await self._end(task, delivery, over, None)
         if PLANNED in delivery.headers:
             [call] = await AsyncPlanner(self._engine, self._setup, alone=True).follow([delivery.claimed], delivery.now)
             if not call:
@@ -91,7 +93,7 @@ class AsyncHandling:
             held_back = await self._held_back(task, delivery)
             if held_back is not None:
                 handled.append(held_back)
-            elif called_alone(delivery.attempt, delivery.max_attempts):
+            elif called_alone(delivery.attempt, task.attempts(delivery.claimed)):
                 alone.append([delivery])
             else:
                 together.append(delivery)
@@ -101,6 +103,8 @@ class AsyncHandling:
 
     async def _held_back(self, task: Definition, delivery: AsyncDelivery) -> Handled | None:
         """What becomes of a message that can't be read, or may not pass; for others, None."""
+        if (over := spent(delivery.attempt, task.attempts(delivery.claimed))) is not None:
+            return await self._end(task, delivery, over, None)
         try:
             delivery.arguments = task.arguments.of_message(delivery.body)
         except Unread as error:
@@ -164,6 +168,7 @@ class AsyncHandling:
         self, task: Definition, delivery: AsyncDelivery, raised: BaseException | None, *, told: bool = False
     ) -> Handled:
         became = outcome(raised, task, delivery.attempt, delivery.tried_ms, by_chance=False)
+        became = became.after(delivery.attempt, task.attempts(delivery.claimed))
         if became.verdict in ("retry", "dead") and not told:
             _log.error("Message %s of %s failed in attempt %d", delivery.id, delivery.topic, delivery.attempt, exc_info=raised)
         return await self._end(task, delivery, became, raised)

@@ -65,6 +65,10 @@ class Outcome(NamedTuple):
         """Whether the message becomes a dead letter."""
         return self.verdict == "dead" or (self.verdict == "retry" and attempt >= max_attempts)
 
+    def after(self, attempt: int, most: int) -> "Outcome":
+        """The same; a dead letter when that was the last attempt, where the engine would give it more."""
+        return self._replace(verdict="dead", delay=0) if self.verdict == "retry" and attempt >= most else self
+
 
 DONE = Outcome("done")
 RELEASED = Outcome("release")
@@ -119,6 +123,13 @@ def unread(error: Unread, claimed: Claimed, now: int, *, by_chance: bool = True)
         return Outcome("dead", 0, told)
     wait = min(max(tried, SOON), SELDOM) * (random.uniform(0.8, 1.2) if by_chance else 1)
     return Outcome("release", min(round(wait), DEPLOY - tried), told, anew=anew)
+
+
+def spent(attempt: int, most: int) -> Outcome | None:
+    """What becomes of a message that has had all its attempts, and whose handler must not begin again; None for others."""
+    if attempt <= most:
+        return None
+    return Outcome("dead", 0, f"Attempt {most}, the last, did not come to an end: its worker died, froze or took too long.")
 
 
 def decisive(error: BaseException) -> BaseException:
