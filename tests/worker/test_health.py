@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from bide.cli.worker import health
 from bide.cli.worker.health import FAILING, STALE, report
@@ -185,6 +186,37 @@ def test_a_file_that_cannot_be_written_is_said_and_tried_again(shop: Shop) -> No
     assert worker.stop()[0] == 0
 
 
+@pytest.mark.parametrize("where", ["", ":abc", ":-1", "localhost:http", "8080", ":65536"])
+def test_what_is_neither_is_refused(where: str) -> None:
+    with pytest.raises(typer.BadParameter):
+        health.endpoint(where)
+
+
+def test_a_port_that_the_system_chose_is_told(shop: Shop) -> None:
+    worker = shop.start("--health", "127.0.0.1:0")
+    worker.until("GET /live and /ready.")
+    port = int(worker.err.partition("Health is told at port ")[2].partition(":")[0])
+    when_well(port)
+    assert worker.stop()[0] == 0
+
+
+@pytest.mark.parametrize("options", [(), ("--processes", "1")], ids=["alone", "supervised"])
+def test_a_worker_that_has_not_reached_its_engine_is_live_and_not_ready(shop: Shop, options: tuple[str, ...]) -> None:
+    port, nobody = free_port(), free_port()
+    shop.write(f"import bide\nqueue = bide.Queue('redis://127.0.0.1:{nobody}')\n@queue.task('a')\ndef a(): ...\n", head=False)
+    worker = shop.start("--health", f":{port}", *options)
+    until(lambda: ask(port)[0])
+    worker.until("goes on trying")
+    assert {path: ask(port, path=path)[0] for path in ("/live", "/live?full", "/ready", "/", "/alive")} == {
+        "/live": 200,
+        "/live?full": 200,
+        "/ready": 503,
+        "/": 503,
+        "/alive": 503,
+    }
+    assert worker.stop()[0] == 0
+
+
 def well(**changed: Any) -> Health:
     return Health(**{"seen": time.monotonic(), "running": 1, "done": 2, "failed": 3, "unhandled": 4, **changed})
 
@@ -208,3 +240,5 @@ def test_all_is_well_when_each_process_goes_round_and_its_engine_answers() -> No
 )
 def test_all_is_not_well(processes: dict[int, Health]) -> None:
     assert not report(processes, 2)["ok"]
+    blocked = any(each.seen and time.monotonic() - each.seen > STALE for each in processes.values())
+    assert report(processes, 2, live=True)["ok"] is not blocked

@@ -191,7 +191,7 @@ class Service:
 
     def health(self) -> Health:
         if not self.begun.is_set():
-            return Health(self._seen)
+            return Health()  # its engine was not reached yet
         return Health(
             self._seen,
             self._claiming.retrying.failing_since,

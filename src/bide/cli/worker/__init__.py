@@ -25,7 +25,7 @@ _LIMITS, _PROCESS = "Limits", "Process"
         ("bide worker shop:queue --import shop.mails", "tasks in another module"),
         ("bide worker shop:queue --processes 4", "restarted when they die"),
         ("bide worker shop:queue --slots mail=10", "reserve ten slots for mail"),
-        ("bide worker shop:queue --health :8080", "GET / answers 200 or 503"),
+        ("bide worker shop:queue --health :8080", "GET /live and /ready answer 200 or 503"),
         ("bide worker shop:queue --reload", "for development"),
     ),
 )

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
@@ -20,18 +21,23 @@ FAILING = 60.0  # seconds that the engine may fail
 EVERY = 5.0  # seconds between two writings of the file
 SOON = 0.1  # while all is not well
 
+_LIVE = re.compile(rb"[A-Z]+ /live/?[ ?]")
 _GONE = (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError)
 _log = Log("bide.worker")
 Look = Callable[[], Mapping[int, Health]]
 
 
-def report(processes: Mapping[int, Health], expected: int) -> dict[str, Any]:
-    """The report. It is ok if every process is there, its event loop runs and its engine answers."""
+def report(processes: Mapping[int, Health], expected: int, *, live: bool = False) -> dict[str, Any]:
+    """The report. It is ok if every process is ready: it is there, its event loop runs, and its engine was reached and answers.
+
+    `live` asks for less: that no event loop is blocked. A restart helps neither an engine that is away nor a process that the
+    supervisor is about to replace.
+    """
     now = time.monotonic()
     told = [
         {
             "process": pid,
-            "ok": now - each.seen < STALE and not (each.failing_since and now - each.failing_since > FAILING),
+            "ok": _live(each, now) if live else _ready(each, now),
             "running": each.running,
             "done": each.done,
             "failed": each.failed,
@@ -39,7 +45,15 @@ def report(processes: Mapping[int, Health], expected: int) -> dict[str, Any]:
         }
         for pid, each in processes.items()
     ]
-    return {"ok": len(told) == expected and all(each["ok"] for each in told), "processes": told}
+    return {"ok": (live or len(told) == expected) and all(each["ok"] for each in told), "processes": told}
+
+
+def _live(health: Health, now: float) -> bool:
+    return not health.seen or now - health.seen < STALE  # one that was not seen has not reached its engine yet
+
+
+def _ready(health: Health, now: float) -> bool:
+    return now - health.seen < STALE and not (health.failing_since and now - health.failing_since > FAILING)
 
 
 class Port(NamedTuple):
@@ -54,11 +68,15 @@ def endpoint(where: str | None) -> Endpoint:
     """Parse --health: `:8080`, `127.0.0.1:8080` or `[::1]:8080`, or a file in a folder that exists."""
     if where is None:
         return None
+    if not where.strip():
+        raise typer.BadParameter("It is empty. Give :PORT or a file, or leave --health out.", param_hint="--health")
     if where.isdecimal():
         raise typer.BadParameter(f"For a port write :{where}, for a file ./{where}.", param_hint="--health")
     host, mark, port = where.rpartition(":")
-    if not mark or not port.isdecimal() or "/" in host:
+    if not mark or "/" in where:
         return _file(where)
+    if not port.isdecimal():
+        raise typer.BadParameter(f"{port!a} is not a port. For a file write ./{where}.", param_hint="--health")
     if int(port) > 65_535:
         raise typer.BadParameter(f"There is no port {port}. The highest is 65535.", param_hint="--health")
     return Port(host.removeprefix("[").removesuffix("]") or None, int(port))
@@ -71,6 +89,7 @@ async def reported(where: Endpoint, look: Look, expected: int) -> AsyncIterator[
         yield
     elif isinstance(where, Port):
         server = await _listening(where, lambda reader, writer: _answer(reader, writer, look, expected))
+        _log.info("Health is told at port %d: GET /live and /ready.", server.sockets[0].getsockname()[1])
         try:
             yield
         finally:
@@ -96,11 +115,11 @@ async def _listening(
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, look: Look, expected: int) -> None:
-    """Answer any request with the report."""
+    """Answer any request with the report. What is not asked for by its name is whether it is ready."""
     with contextlib.suppress(*_GONE):
         async with asyncio.timeout(5):
-            await reader.readuntil(b"\r\n\r\n")
-            said = report(look(), expected)
+            asked = await reader.readuntil(b"\r\n\r\n")
+            said = report(look(), expected, live=_LIVE.match(asked) is not None)
             body = msgspec.json.encode(said) + b"\n"
             status = "200 OK" if said["ok"] else "503 Service Unavailable"
             lines = ("Content-Type: application/json", f"Content-Length: {len(body)}", "Connection: close")
