@@ -100,7 +100,7 @@ def send(
             metavar="N",
             min=1,
             max=1_000,
-            help="Maximum number of attempts. Default: 3, whatever the task says.",
+            help="Maximum number of attempts. Default: 3, or fewer if the task says so.",
         ),
     ] = None,
     header: Annotated[

@@ -205,9 +205,9 @@ def _message(record: Record, envelope: "Envelope", wanted: Wanted, now: int) -> 
             key=record.key,
             if_exists=wanted.if_exists,
             priority=record.priority,
-            max_attempts=max(1, record.max_attempts - made),
             headers=record.headers,
             operation=f"{wanted.operation or 'list'}/{record.id}/{record.due_ms}",
         ),
+        max_attempts=max(1, record.max_attempts - made),  # as it was: whether somebody has asked for it, its headers say
         expires_in=life,
     )
