@@ -30,7 +30,8 @@ GATED: dict[str, Callable[[str], str]] = {  # by topic: the gate that a value of
 class Labour:
     """The worker, in an event loop of its own."""
 
-    def __init__(self, url: str, names: Names, book: Book, ledger: Ledger, release: threading.Event) -> None:
+    def __init__(self, url: str, names: Names, book: Book, ledger: Ledger, release: threading.Event, slots: int) -> None:
+        self._slots = slots
         self._book, self._ledger, self._release = book, ledger, release
         self._queue = AsyncQueue(url)
         self._schedules = {names.schedule(part): part for part in PARTS for _ in range(2)}
@@ -54,7 +55,7 @@ class Labour:
     async def _run(self) -> None:
         self._declare()
         async with self._queue:
-            worker = Worker(self._queue, lease=LEASE)
+            worker = Worker(self._queue, concurrency=self._slots, lease=LEASE)
             running = asyncio.create_task(worker.run())
             over = asyncio.create_task(asyncio.to_thread(self.over.wait))
             await asyncio.wait([running, over], return_when=asyncio.FIRST_COMPLETED)

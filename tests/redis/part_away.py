@@ -63,7 +63,8 @@ class Expecting(Protocol):
 class Crowd:
     """For `with`: all are at work in the block. At its end they wait until all is received that was accepted."""
 
-    def __init__(self, cluster: RedisCluster, folder: Path, options: str = "") -> None:
+    def __init__(self, cluster: RedisCluster, folder: Path, options: str = "", slots: int = 100) -> None:
+        """`slots`: of the worker. 30 are soon taken if each message keeps one whose gate is in the part that is away."""
         self.book, self.ledger = Book(), Ledger()
         self.windows: list[Window] = []
         self.lost: set[int] = set()  # parts whose server has died, and what it did last with it
@@ -80,7 +81,7 @@ class Crowd:
         self._both = [Here(hand, self._names, self.book, self.ledger, *events) for hand in made]
         self._users = list(map(Users, self._both))
         self._feeding = Feeding(self._both[1])
-        self._labour = Labour(self._url, self._names, self.book, self.ledger, self._release)
+        self._labour = Labour(self._url, self._names, self.book, self.ledger, self._release, slots)
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
