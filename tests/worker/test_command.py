@@ -71,6 +71,17 @@ async def mail():
 """
 
 
+@pytest.mark.parametrize("options", [(), ("--processes", "1")], ids=["alone", "processes"])
+def test_it_says_which_timeouts_it_cannot_enforce(shop: Shop, options: tuple[str, ...]) -> None:
+    shop.write(
+        HANDLERS
+        + "\n@queue.task('slow', timeout='1s')\ndef slow(): ...\n\n@queue.task('soon', timeout='1s')\nasync def soon(): ...\n"
+    )
+    worker = shop.ready(*options)
+    assert worker.stop()[0] == 0
+    assert ("timeout= can't stop the threads of slow: " in worker.err) is (not options)
+
+
 def test_garbage_is_collected_less_often_than_elsewhere(shop: Shop) -> None:
     shop.write(COLLECTS)
     shop.queue.send("mail")

@@ -68,6 +68,12 @@ def print_banner(options: WorkerOptions, found: Worker) -> None:
         kind = "" if task.is_async else " (in a thread)"
         kept = f", {plan.slots[topic]} slots reserved" if topic in plan.slots else ""
         note(f"  {topic:<{widest}}  →  {task.name}{kind}{kept}")
+    threads = sorted(topic for topic, task in served.items() if not task.is_async and task.timeout is not None)
+    if threads and options.processes is None:
+        note(
+            f"  timeout= can't stop the threads of {', '.join(threads)}: a handler that ignores current().expired keeps its "
+            "message and its slot. With --processes 1, its process is replaced."
+        )
 
 
 def _terminate() -> None:
