@@ -1,14 +1,17 @@
 """What is wrong with one topic, broker or connection does no harm to the others."""
 
 import socket
+from typing import Any
 from urllib.parse import urlsplit
 
+import aiormq
 import pytest
 
 from bide import Queue
 from bide.engines.base import NewMessage, Settings
 from bide.engines.rabbitmq import source
-from bide.errors import ConfigError, TooLarge
+from bide.engines.rabbitmq.ladder import Names
+from bide.errors import ConfigError, SchemaMismatch, TooLarge
 from tests.rabbitmq.conftest import New
 from tests.rabbitmq.test_attempts import LEASE, claimed
 from tests.servers.rabbitmq import RabbitServer
@@ -52,6 +55,47 @@ def test_a_message_that_is_too_large_for_the_broker_is_told_by_its_size(new_rabb
             queue.send("mail", "x" * 200_000)
         queue.send("mail", 1)
         assert [each.body for each in queue.receive("mail", wait="10s")] == [1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"x-queue-type": "classic"},
+        {"x-queue-type": "classic", "x-max-length": 1},
+        {"x-queue-type": "quorum", "x-max-length": 1},
+    ],
+    ids=["classic", "bounded", "bounded quorum"],
+)
+async def test_nothing_is_sent_to_a_queue_of_somebody_else_in_the_topics_place(
+    new: New, rabbitmq_url: str, arguments: dict[str, Any]
+) -> None:
+    """It would keep one message of ten, or lose all with its node."""
+    await new()  # the ladder is there
+    connection = await aiormq.connect(rabbitmq_url)
+    channel = await connection.channel()
+    await channel.queue_declare("bide:topic:mail", durable=True, arguments=arguments)
+    engine = await new(apart=True)
+    for _ in range(2):
+        with pytest.raises(SchemaMismatch, match="was made with other settings"):
+            await engine.put([NewMessage("mail", b"x")])
+    await engine.put([NewMessage("news", b"x")])
+    await channel.queue_delete("bide:topic:mail")
+    await engine.put([NewMessage("mail", b"x")])
+    await claimed(engine, 1)
+    await connection.close()
+
+
+async def test_a_queue_that_another_broker_has_made_is_the_topics(new: New, rabbitmq_url: str) -> None:
+    """Before brokers had a limit of deliveries, bide asked for none."""
+    await new()
+    connection = await aiormq.connect(rabbitmq_url)
+    channel = await connection.channel()
+    made: dict[str, Any] = {"x-queue-type": "quorum", "x-dead-letter-exchange": Names("bide").lost, "x-delivery-limit": 7}
+    await channel.queue_declare("bide:topic:mail", durable=True, arguments=made)
+    await connection.close()
+    engine = await new(apart=True)
+    await engine.put([NewMessage("mail", b"x")])
+    await claimed(engine, 1)
 
 
 async def test_a_channel_that_ends_late_takes_nothing_of_the_next_one(new: New) -> None:

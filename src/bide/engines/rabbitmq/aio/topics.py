@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -20,6 +21,7 @@ from bide.errors import BideError, QueueFull, Unavailable
 MAKING = 60.0  # seconds for the whole ladder, at most
 TOLD = 0.2  # seconds for the broker to tell receivers that a queue was removed; if it is made before, they hear of no message
 CLOSING = 5.0  # seconds
+_HARMLESS = re.compile(r"inequivalent arg 'x-(?:delivery-limit|queue-leader-locator)'")  # as other brokers and releases made it
 FRESH = 5.0  # seconds for which a queue that was seen is believed to be there
 
 
@@ -70,6 +72,8 @@ class AsyncTopics:
             with told(self._address.shown):
                 async with asyncio.timeout(self._address.timeout):
                     if await self._is_there(channel, name):
+                        if name not in self._seen:
+                            await self._refuse_foreign(topic)
                         await channel.queue_bind(name, self._names.topics, self._names.to_topic(topic))
                         self._seen[name] = time.monotonic()
                         return True
@@ -83,10 +87,23 @@ class AsyncTopics:
             )
         return False
 
+    async def _refuse_foreign(self, topic: str) -> None:
+        """A queue that somebody else has made may keep one message, or lose them all: the broker compares the arguments."""
+        channel = await self._line.another()
+        try:
+            await channel.queue_declare(self._names.topic(topic), durable=True, arguments=await self._arguments_of_topic())
+        except theirs.ChannelPreconditionFailed as error:
+            if not _HARMLESS.search(str(error)):
+                raise
+        except theirs.ChannelAccessRefused:
+            pass  # this user may not make queues, and trusts whoever may
+        finally:
+            await _close(channel)
+
     async def _make(self, topic: str) -> None:
         name = self._names.topic(topic)
         channel = await self._line.another()
-        arguments = await self._arguments() | {"x-dead-letter-exchange": self._names.lost}
+        arguments = await self._arguments_of_topic()
         try:
             with told(self._address.shown):
                 async with asyncio.timeout(self._address.timeout):
@@ -161,6 +178,9 @@ class AsyncTopics:
         except theirs.ChannelNotFoundEntity:
             return False
         return True
+
+    async def _arguments_of_topic(self) -> dict[str, Any]:
+        return await self._arguments() | {"x-dead-letter-exchange": self._names.lost}
 
     async def _arguments(self) -> dict[str, Any]:
         """Of a queue from which nothing is dropped for having been delivered often: bide counts attempts."""
