@@ -13,6 +13,7 @@ from bide.engines.base import (
     Claimed,
     Condition,
     End,
+    Ended,
     Hold,
     Move,
     NewMessage,
@@ -32,8 +33,8 @@ CALLS: Mapping[str, str] = {
     "put": "select * from {schema}.put(%s, %s::{text}, %b::{bytea}, %s::bigint[], %s::bigint[], %s::int[], %s::int[], "
     "%s::bigint[], %s::{text}, %s::{text}, %s::{text}, %s::{text}, %s::int[], %s::bigint[], %s, %s::{text}, %s)",
     "claim": "select * from {schema}.hand_out(%s::{text}, %s::bigint[], %s, %s, %s, %s::{text}, %s)",
-    "settle": "select * from {schema}.conclude(%s, %s::bigint[], %s::{text}, %s::bigint[], %s::{text}, %s::bigint[], "
-    "%s::{text}, %s::bigint[], %b::{bytea}, %s, %s)",
+    "settle": "select * from {schema}.end_each(%s, %s::bigint[], %s::{text}, %s::bigint[], %s::{text}, %s::bigint[], "
+    "%s::{text}, %s::bigint[], %b::{bytea}, %s, %s, %s)",
     "extend": "select * from {schema}.extend(%s::bigint[], %s::{text}, %s::bigint[], %s, %s)",
     "cancel": "select * from {schema}.cancel(%s, %s::bigint[], %s::{text}, %s::{text}, %s)",
     "cancel_seen": "select * from {schema}.cancel_seen(%s, %s::bigint[], %s::bigint[], %b::{bytea}, %s)",
@@ -54,6 +55,7 @@ CALLS: Mapping[str, str] = {
 """The server's functions, one for each verb."""
 
 PENDING, LEASED, DEAD = range(3)
+UNREADABLE = "Its headers are not a JSON object of texts. Was its row written by hand? Other programs send with bide.send()."
 EXACT = 10_000  # messages of a topic and state that stats counts one by one; how many more there are, it estimates
 
 _ID = re.compile(r"[0-7][0-9a-f]{15}")
@@ -141,17 +143,21 @@ def sent_of(messages: Sequence[NewMessage], rows: Iterable[Any]) -> list[Sent]:
     return [Sent(public_id(id), new.topic, due, outcome) for new, (id, due, outcome) in zip(messages, rows, strict=True)]
 
 
-def claim_of(rows: Sequence[Any]) -> tuple[Claim, int]:
-    """A claim, and how many µs it took on the server."""
+def claim_of(rows: Sequence[Any]) -> tuple[Claim, int, list[End]]:
+    """A claim, and how many µs it took on the server; and the ends of what it brought that can't be read."""
     *delivered, last = rows
     topics = list(dict.fromkeys(row[1] for row in delivered))
     places = {topic: place for place, topic in enumerate(topics)}
     delivered.sort(key=lambda row: (places[row[1]], row[10])) if len(topics) > 1 else delivered.sort(key=_place)
-    messages = [
-        Claimed(public_id(id), topic, body, headers_of(headers), key, due, since, attempt, most, f"{token:019d}", began)
-        for id, topic, body, headers, key, due, since, attempt, most, token, _, began in delivered
-    ]
-    return Claim(messages, last[6], last[5]), last[7]
+    messages: list[Claimed] = []
+    unreadable: list[End] = []
+    for id, topic, body, headers, key, due, since, attempt, most, token, _, began in delivered:
+        known, text = headers_of(headers), f"{token:019d}"
+        if known is None:
+            unreadable.append(End(topic, public_id(id), text, "dead", error=UNREADABLE))
+        else:
+            messages.append(Claimed(public_id(id), topic, body, known, key, due, since, attempt, most, text, began))
+    return Claim(messages, last[6], last[5]), last[7], unreadable
 
 
 def _place(row: Any) -> int:
@@ -198,10 +204,15 @@ def extended_of(holds: Sequence[Hold], rows: Iterable[Any]) -> dict[Hold, bool |
     }
 
 
-def locked(answers: Sequence[bool | None]) -> OutcomeUnknown:
+def ended_of(rows: Iterable[Any]) -> list[Ended | None]:
+    """What became of each; None of a message that another transaction has locked: it is as it was."""
+    return [None if ended == "locked" else ended for (ended,) in rows]
+
+
+def locked(answers: Sequence[object], what: str, again: str) -> OutcomeUnknown:
     return OutcomeUnknown(
-        f"{answers.count(None):,} of {len(answers):,} leases were not renewed, as another transaction is changing these "
-        "messages: extend again when it has ended.",
+        f"{answers.count(None):,} of {len(answers):,} {what}, as another transaction is changing these messages: {again} again "
+        "when it has ended.",
         answers=answers,
     )
 
@@ -246,7 +257,7 @@ def scanned_of(rows: Sequence[Any], limit: int) -> Scanned:
     return Scanned([stored_of(row[2:], row[0]) for row in page], mark)
 
 
-def stored_of(row: Sequence[Any], now: int, traces: Sequence[bytes] | None = None) -> Stored:
+def stored_of(row: Sequence[Any], now: int, traces: Sequence[Any] | None = None) -> Stored:
     id, topic, due, attempt, most, key, level, body, headers, error, until, expires, died = row
     state: State = "dead" if died is not None else "leased" if until is not None else "ready" if due <= now else "scheduled"
     return Stored(
@@ -257,13 +268,13 @@ def stored_of(row: Sequence[Any], now: int, traces: Sequence[bytes] | None = Non
         attempt=attempt,
         max_attempts=most,
         key=key,
-        level=level,
+        level=min(max(level, 0), 2),
         body=body,
-        headers=headers_of(headers),
+        headers=headers_of(headers) or NO_HEADERS,
         last_error=error,
         lease_until=until,
         expires=expires,
-        traces=traces or (),
+        traces=[each for each in traces if isinstance(each, bytes)] if traces else (),
     )
 
 
@@ -297,8 +308,12 @@ def stats_of(row: Sequence[Any]) -> Stats:
     )
 
 
-def headers_of(text: str | None) -> Any:
-    return _decode_headers(text) if text else NO_HEADERS
+def headers_of(text: str | None) -> Mapping[str, str] | None:
+    """None of headers that bide did not write, and can't read."""
+    try:
+        return _decode_headers(text) if text else NO_HEADERS
+    except (ValueError, RecursionError):  # of msgspec, too
+        return None
 
 
 def _same(values: list[Any]) -> list[Any]:

@@ -20,7 +20,7 @@ create or replace function bide.put_one(
 declare
     past jsonb;
     records bytea[];
-    holder record;
+    holder bide.message;
     longest bigint;
     first bigint;
     largest int;
@@ -55,8 +55,15 @@ begin
     end if;
     loop
         if new_key is not null then
-            select m.id, m.due, m.until, m.expires, m.attempt, m.headers into holder
-            from bide.message m where m.topic = of and m.key = new_key for update;
+            select m.* into holder from bide.message m where m.topic = of and m.key = new_key;
+            if holder.until is not null and how in ('keep', 'error') and holder.id is distinct from within_id then
+                id := holder.id;  -- it is running, and not locked: nothing of it is changed
+                due := holder.due;
+                outcome := case how when 'keep' then 'kept' else 'exists' end;
+                return;
+            elsif holder.id is not null then
+                select m.* into holder from bide.message m where m.topic = of and m.key = new_key for update;
+            end if;
             if holder.id is not null and holder.until is null and holder.expires <= now then
                 delete from bide.message m where m.id = holder.id;
             elsif holder.id is not null then

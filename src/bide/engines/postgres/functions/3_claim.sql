@@ -104,8 +104,9 @@ begin
                 room := room - cardinality(ids);
                 return query
                     update bide.message m set
-                        until = now + lease, attempt = m.attempt + 1, request = hand_out.request,
-                        token = (greatest(now, (coalesce(m.token, 0) >> 20) + 1) << 20) + floor(random() * 1048576)::bigint
+                        until = now + lease, attempt = least(m.attempt, 2147483646) + 1, request = hand_out.request,
+                        token = (greatest(now, least(coalesce(m.token, 0) >> 20, 4398046511104) + 1) << 20)
+                            + floor(random() * 1048576)::bigint
                     from unnest(ids) with ordinality as c(id, place)
                     where m.id = any (array[c.id])  -- see settle
                     returning m.id, m.topic, m.body, m.headers, m.key, m.due, coalesce(m.since, m.due), m.attempt, m.most,

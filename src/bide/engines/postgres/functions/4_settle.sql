@@ -9,6 +9,9 @@ begin
     if record is null then
         return kept;
     end if;
+    if array_ndims(kept) > 1 then
+        kept := '{}';  -- bide has never stored that
+    end if;
     kept := kept || record;
     first := cardinality(kept);
     room := room - octet_length(record);
@@ -93,14 +96,16 @@ begin
     return true;
 end $$;
 
-create or replace function bide.conclude(
+create or replace function bide.end_each(
     request text, ids bigint[], topics text[], tokens bigint[], verdicts text[], delays bigint[], errors text[], begans bigint[],
-    traces bytea[], dead_max bigint, given bigint
+    traces bytea[], patient boolean, dead_max bigint, given bigint
 ) returns table (ended text) language plpgsql
 set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
--- Without verdicts, all are done. Aside: a release that comes back before it expires. Where statistics say that the table is empty, though it is full of rows that have just ended,
--- the planner would walk a whole index for `m.id = g.id` or for `m.until is not null`; `any` and `coalesce` leave it only the id.
+-- Without verdicts, all are done. Aside: a release that comes back before it expires. What another transaction has locked is not
+-- waited for, unless `patient`: it is as it was, which is told by `locked`. Where statistics say that the table is empty, though it
+-- is full of rows that have just ended, the planner would walk a whole index for `m.id = g.id` or for `m.until is not null`; `any`
+-- and `coalesce` leave it only the id.
 declare
     us bigint := bide.engine_us(given, true);
     now bigint := us / 1000;
@@ -115,51 +120,61 @@ begin
         return query select a from unnest(answered) as a;
         return;
     end if;
+    answered := array_fill(null::text, array[cardinality(ids)]);
     if verdicts is null then
-        with gone as (
+        with gone as (  -- of most rows, nobody has ever locked this version: xmax tells
             delete from bide.message m using unnest(ids, topics, tokens) as g(id, topic, token)
-            where m.id = any (array[g.id]) and m.topic = coalesce(g.topic, topics[1]) and m.token = g.token and coalesce(m.until, -1) >= 0
+            where m.id = any (array[g.id]) and m.topic = coalesce(g.topic, topics[1]) and m.token = g.token
+                and coalesce(m.until, -1) >= 0 and (patient or m.xmax = 0)
             returning m.id
         )
-        select array_agg(case when exists (select 1 from gone where gone.id = g.id) then 'done' else 'lost' end order by g.place)
+        select array_agg(case when exists (select 1 from gone where gone.id = g.id) then 'done' end order by g.place)
         into answered from unnest(ids) with ordinality as g(id, place);
-    else
-        answered := '{}';
-        for each in
-            select g.*, coalesce(g.topic, topics[1]) as of
-            from unnest(ids, topics, tokens, verdicts, delays, errors, begans, traces)
-                as g(id, topic, token, verdict, delay, error, began, trace)
-        loop
+    end if;
+    for each in
+        select g.*, coalesce(g.topic, topics[1]) as of
+        from unnest(ids, topics, tokens, verdicts, delays, errors, begans, traces, answered) with ordinality
+            as g(id, topic, token, verdict, delay, error, began, trace, answer, place)
+        where g.answer is null
+    loop
+        if patient then
             select m.* into held from bide.message m
             where m.id = each.id and m.topic = each.of and m.token = each.token and coalesce(m.until, -1) >= 0 for update;
-            if held.id is null then
-                ended := 'lost';
-            elsif each.verdict = 'done' then
-                delete from bide.message m where m.id = each.id;
-                ended := 'done';
-            elsif each.verdict = 'dead' or (each.verdict = 'retry' and held.attempt >= held.most) then
-                perform bide.make_dead(each.id, each.error, each.trace, now);
-                buried := buried || each.of;
-                ended := 'dead';
-            else
-                new_due := case
-                    when each.verdict in ('release', 'aside') and coalesce(each.delay, 0) = 0 then held.due
-                    else bide.due_time(each.delay, null, us)
-                end;
-                if each.verdict = 'aside' and held.expires - 1 > now then  -- else that was its last time
-                    new_due := least(new_due, held.expires - 1);
-                end if;
-                perform bide.tell(each.of, case when request is not null then new_due else 0 end, now);
-                ended := case when bide.bring_back(
-                    each.id, new_due, held.attempt - (each.verdict in ('release', 'aside'))::int,
-                    case when each.verdict in ('release', 'aside') then held.error else each.error end, each.began,
-                    case when each.verdict = 'retry' then each.trace end, now
-                ) then 'scheduled' else 'expired' end;
+        else
+            select m.* into held from bide.message m
+            where m.id = each.id and m.topic = each.of and m.token = each.token and coalesce(m.until, -1) >= 0
+            for update skip locked;
+        end if;
+        if held.id is null then
+            ended := case when not patient and exists (
+                select 1 from bide.message m
+                where m.id = each.id and m.topic = each.of and m.token = each.token and coalesce(m.until, -1) >= 0
+            ) then 'locked' else 'lost' end;
+        elsif coalesce(each.verdict, 'done') = 'done' then
+            delete from bide.message m where m.id = each.id;
+            ended := 'done';
+        elsif each.verdict = 'dead' or (each.verdict = 'retry' and held.attempt >= held.most) then
+            perform bide.make_dead(each.id, each.error, each.trace, now);
+            buried := buried || each.of;
+            ended := 'dead';
+        else
+            new_due := case
+                when each.verdict in ('release', 'aside') and coalesce(each.delay, 0) = 0 then held.due
+                else bide.due_time(each.delay, null, us)
+            end;
+            if each.verdict = 'aside' and held.expires - 1 > now then  -- else that was its last time
+                new_due := least(new_due, held.expires - 1);
             end if;
-            answered := answered || ended;
-        end loop;
-        perform bide.count_dead(buried, dead_max);
-    end if;
+            perform bide.tell(each.of, case when request is not null then new_due else 0 end, now);
+            ended := case when bide.bring_back(
+                each.id, new_due, held.attempt - (each.verdict in ('release', 'aside'))::int,
+                case when each.verdict in ('release', 'aside') then held.error else each.error end, each.began,
+                case when each.verdict = 'retry' then each.trace end, now
+            ) then 'scheduled' else 'expired' end;
+        end if;
+        answered[each.place] := ended;
+    end loop;
+    perform bide.count_dead(buried, dead_max);
     if request is not null then
         insert into bide.answer (name, born, answers) values (request, now, answered);
     elsif 'lost' = any (answered) and current_setting('transaction_isolation') <> 'read committed' and exists (
@@ -172,6 +187,16 @@ begin
     end if;
     return query select a from unnest(answered) as a;
 end $$;
+
+create or replace function bide.conclude(
+    request text, ids bigint[], topics text[], tokens bigint[], verdicts text[], delays bigint[], errors text[], begans bigint[],
+    traces bytea[], dead_max bigint, given bigint
+) returns table (ended text) language sql set search_path = pg_catalog, pg_temp as $$
+-- As the release before calls it: it can't be told that a message is locked.
+    select e.ended from bide.end_each(
+        request, ids, topics, tokens, verdicts, delays, errors, begans, traces, true, dead_max, given
+    ) as e
+$$;
 
 create or replace function bide.settle(
     request text, ids bigint[], topics text[], tokens bigint[], verdicts text[], delays bigint[], errors text[],

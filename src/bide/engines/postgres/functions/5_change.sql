@@ -1,52 +1,12 @@
 -- Verbs on pending messages, dead letters and topics.
 
-create or replace function bide.found(of_id bigint, of text, of_key text, now bigint)
-returns table (id bigint, topic text, due bigint, until bigint, life bigint, level smallint) language plpgsql as $$
--- The message by its id, or by its topic and key, locked; an expired one ends now.
-#variable_conflict use_column
-declare
-    it record;
-begin
-    if of_id is not null then
-        select m.* into it from bide.message m where m.id = of_id for update;
-    else
-        select m.* into it from bide.message m where m.topic = of and m.key = of_key for update;
-    end if;
-    if it.until is null and it.expires <= now then
-        delete from bide.message m where m.id = it.id;
-    elsif it.id is not null then
-        return query select it.id, it.topic, it.due, it.until, it.life, it.level;
-    end if;
-end $$;
-
-create or replace function bide.by_ids(ids bigint[], now bigint)
-returns table (number bigint, id bigint, topic text, due bigint, until bigint, since bigint, over boolean) language sql as $$
--- Messages that are named by their ids, locked in the order of these; `over`: it has expired.
-    select g.number, m.id, m.topic, m.due, m.until, coalesce(m.since, m.due), coalesce(m.until is null and m.expires <= now, false)
-    from unnest(ids) with ordinality as g(id, number) join bide.message m on m.id = g.id
-    order by m.id for update of m
-$$;
-
-create or replace function bide.are_ids(ids bigint[]) returns boolean language sql as $$
--- Whether all are named by ids, each once.
-    select array_position(ids, null) is null and cardinality(ids) = (select count(distinct i) from unnest(ids) as i)
-$$;
-
-create or replace function bide.not_found(answered text[], ids bigint[]) returns text[] language sql as $$
--- The answers, with those of messages that are not there: they are dead letters, or gone.
-    select coalesce(array_agg(
-        coalesce(g.answer, case when exists (select 1 from bide.dead d where d.id = g.id) then 'dead' else 'gone' end)
-        order by g.number
-    ), '{}') from unnest(answered, ids) with ordinality as g(answer, id, number)
-$$;
-
 create or replace function bide.cancel_by_ids(ids bigint[], now bigint) returns text[] language plpgsql as $$
 declare
     answered text[] := array_fill(null::text, array[cardinality(ids)]);
     ended bigint[] := '{}';
     each record;
 begin
-    for each in select * from bide.by_ids(ids, now) loop
+    for each in select * from bide.named_all(ids, now) loop
         if each.until is null then
             ended := ended || each.id;
             answered[each.number] := case when not each.over then 'cancelled' end;
@@ -72,7 +32,7 @@ declare
     firsts bigint[] := '{}';
     each record;
 begin
-    for each in select * from bide.by_ids(ids, now) loop
+    for each in select * from bide.named_all(ids, now) loop
         if each.until is not null then
             answered[each.number] := 'running';
         elsif each.over then
@@ -91,7 +51,7 @@ begin
         end if;
     end loop;
     delete from bide.message m where m.id = any (ended);
-    update bide.message m set due = g.due, since = null, began = null, expires = g.due + m.life
+    update bide.message m set due = g.due, since = null, began = null, expires = g.due + bide.bounded(m.life, longest)
     from unnest(moved, dues) as g(id, due) where m.id = g.id;
     perform bide.tell_first(sooner, firsts, now);
     return bide.not_found(answered, ids);
@@ -101,10 +61,15 @@ create or replace function bide.moved_to(
     due bigint, since bigint, delay bigint, at bigint, origin text, longest bigint, us bigint
 ) returns bigint language sql immutable as $$
     select case origin
-        when 'due' then least(due + delay, us / 1000 + longest)
-        when 'since' then least(us / 1000 + longest, delay + since)
+        when 'due' then least(least(due, us / 1000 + longest) + delay, us / 1000 + longest)
+        when 'since' then least(us / 1000 + longest, delay + least(since, us / 1000 + longest))
         else bide.due_time(delay, at, us)
     end
+$$;
+
+create or replace function bide.bounded(life bigint, longest bigint) returns bigint language sql immutable as $$
+-- Null for one that has none. A longer one was not stored by bide, and would be out of range with a due time.
+    select case when life > longest then longest else life end
 $$;
 
 create or replace function bide.tell_first(topics text[], dues bigint[], now bigint) returns void language plpgsql as $$
@@ -134,6 +99,8 @@ begin
         answered := bide.cancel_by_ids(ids, now);
         if request is not null then
             insert into bide.answer (name, born, answers) values (request, now, answered);
+        else
+            perform bide.refuse_unseen(answered, ids, topics, keys);
         end if;
     elsif answered is null then
         answered := array_fill(null::text, array[cardinality(ids)]);  -- in the order of the keys, as put does it
@@ -141,7 +108,7 @@ begin
             select * from unnest(ids, topics, keys) with ordinality as g(id, topic, key, number)
             order by case when alike then g.topic end, case when alike then g.key end, case when alike then g.id end, g.number
         loop
-            select f.* into known from bide.found(each.id, each.topic, each.key, now) as f;
+            select f.* into known from bide.named_one(each.id, each.topic, each.key, now) as f;
             if known.id is null then
                 answered[each.number] := case when exists (select 1 from bide.dead d where d.id = each.id)
                     then 'dead' else 'gone' end;
@@ -154,6 +121,8 @@ begin
         end loop;
         if request is not null then
             insert into bide.answer (name, born, answers) values (request, now, answered);
+        else
+            perform bide.refuse_unseen(answered, ids, topics, keys);
         end if;
     end if;
     return query select a from unnest(answered) as a;
@@ -187,6 +156,8 @@ begin
         answered := bide.move_by_ids(ids, delays, ats, origins, longest, us, request is not null);
         if request is not null then
             insert into bide.answer (name, born, answers) values (request, now, answered);
+        else
+            perform bide.refuse_unseen(answered, ids, topics, keys);
         end if;
     elsif answered is null then
         answered := array_fill(null::text, array[cardinality(ids)]);  -- in the order of the keys, as put does it
@@ -195,28 +166,27 @@ begin
                 as g(id, topic, key, delay, at, origin, number)
             order by case when alike then g.topic end, case when alike then g.key end, case when alike then g.id end, g.number
         loop
-            select f.* into known from bide.found(each.id, each.topic, each.key, now) as f;
+            select f.* into known from bide.named_one(each.id, each.topic, each.key, now) as f;
             if known.id is null then
                 answered[each.number] := case when exists (select 1 from bide.dead d where d.id = each.id)
                     then 'dead' else 'gone' end;
             elsif known.until is not null then
                 answered[each.number] := 'running';
             else
-                new_due := bide.moved_to(
-                    known.due, (select coalesce(m.since, m.due) from bide.message m where m.id = known.id),
-                    each.delay, each.at, each.origin, longest, us
-                );
+                new_due := bide.moved_to(known.due, known.since, each.delay, each.at, each.origin, longest, us);
                 if new_due < known.due or known.due <= now then
                     sooner := sooner || known.topic;
                     dues := dues || case when request is not null then new_due else 0 end;
                 end if;
-                update bide.message m set due = new_due, since = null, began = null, expires = new_due + m.life where m.id = known.id;
+                update bide.message m set due = new_due, since = null, began = null, expires = new_due + bide.bounded(m.life, longest) where m.id = known.id;
                 answered[each.number] := 'moved';
             end if;
         end loop;
         perform bide.tell_first(sooner, dues, now);
         if request is not null then
             insert into bide.answer (name, born, answers) values (request, now, answered);
+        else
+            perform bide.refuse_unseen(answered, ids, topics, keys);
         end if;
     end if;
     return query select a from unnest(answered) as a;
@@ -258,7 +228,7 @@ begin
     );
     more := cardinality(revived) > places;
     for each in select d.* from bide.dead d where d.id = any (revived[1:places]) order by d.died, d.id for update loop
-        if each.key is not null and exists (select 1 from bide.found(null, of, each.key, now)) then
+        if each.key is not null and exists (select 1 from bide.named_one(null, of, each.key, now)) then
             keyless := keyless + 1;
             each.key := null;
         end if;
@@ -267,7 +237,7 @@ begin
         insert into bide.message (id, due, token, most, level, topic, body, headers, key, life, expires, traces)
         values (
             each.id, new_due, each.token, each.most, each.level, of, each.body, each.headers, each.key, each.life,
-            new_due + each.life, each.traces
+            new_due + bide.bounded(each.life, longest), each.traces
         );
         many := many + 1;
     end loop;

@@ -14,10 +14,10 @@ begin
     if answered is null then
         answered := array_fill(null::text, array[cardinality(ids)]);
         for each in
-            select g.number, m.until, (m.expires > now) is not false and m.due = g.due
-                and (g.body is null or m.body = g.body) as same
-            from unnest(ids, dues, bodies) with ordinality as g(id, due, body, number) join bide.message m on m.id = g.id
-            order by m.id for update of m
+            select o.number, o.until, not o.over and o.due = dues[o.number] and (
+                bodies[o.number] is null or exists (select 1 from bide.message m where m.id = o.id and m.body = bodies[o.number])
+            ) as same
+            from bide.named_all(ids, now) as o
         loop
             answered[each.number] := case
                 when each.until is not null then 'running'
@@ -30,6 +30,8 @@ begin
         end if;
         if request is not null then
             insert into bide.answer (name, born, answers) values (request, now, answered);
+        else
+            perform bide.refuse_unseen(answered, ids, null, null);
         end if;
     end if;
     return query select a from unnest(answered) as a;
@@ -47,6 +49,7 @@ declare
     answered text[] := case when request is not null then bide.recall(request, us / 1000) end;
     holds boolean := of_id is null;
     others bigint[] := '{}';
+    named bigint[];
     each record;
 begin
     perform bide.limit_waiting(request);
@@ -54,13 +57,14 @@ begin
         if exists (select 1 from unnest(delays, ats) as g(delay, at) where g.delay > longest or g.at - us / 1000 > longest) then
             raise exception 'too far' using errcode = 'BD001';
         end if;
-        for each in select * from bide.by_ids(ids || of_id, us / 1000) loop
+        for each in select * from bide.named_all(ids || of_id, us / 1000) loop
             if each.number > cardinality(ids) then
                 holds := each.until is null and not each.over and each.due = of_due;
             elsif each.until is null and each.due <> dues[each.number] then
                 others := others || each.number;
             end if;
         end loop;
+        named := ids;
         ids := array(
             select case when holds and not g.number = any (others) then g.id else 0 end  -- which no message has
             from unnest(ids) with ordinality as g(id, number) order by g.number
@@ -68,6 +72,8 @@ begin
         answered := bide.move_by_ids(ids, delays, ats, origins, longest, us, request is not null);
         if request is not null then
             insert into bide.answer (name, born, answers) values (request, us / 1000, answered);
+        else
+            perform bide.refuse_unseen(answered, named, null, null);
         end if;
     end if;
     return query select a from unnest(answered) as a;

@@ -100,7 +100,8 @@ set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_merg
 -- Which claims hold leased messages. A row of `stored` has no room for it: the release before reads those.
 begin
     return query
-        select m.id, m.token, m.request from unnest(ids) as u(id) join bide.message m on m.id = u.id where m.until is not null;
+        select m.id, m.token, m.request from unnest(ids) as u(id) join bide.message m on m.id = u.id
+        where m.until is not null and m.token is not null;
 end $$;
 
 create or replace function bide.topics() returns setof text language plpgsql stable
@@ -119,19 +120,6 @@ begin
     return query select distinct t.topic from bide.tally t;
 end $$;
 
-create or replace function bide.estimated(of text, after bigint, last bigint) returns bigint language plpgsql as $$
--- How many pending messages of a topic are due after an instant, up to another one: what the planner would reckon with, from
--- the statistics of the table. (Not stable: no stable function may explain.)
-declare
-    plan json;
-begin
-    execute format(
-        'explain (format json) select 1 from bide.message m '
-        'where m.topic = %L and m.until is null and m.due > %s and m.due <= %s', of, after, last
-    ) into plan;
-    return (plan -> 0 -> 'Plan' ->> 'Plan Rows')::bigint;
-end $$;
-
 create or replace function bide.stats(
     of text, but text[], exact int, window_start bigint, window_end bigint, parts bigint, given bigint
 ) returns table (
@@ -140,16 +128,27 @@ create or replace function bide.stats(
 ) language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_mergejoin = off as $$
--- One row for each topic. More than `exact` scheduled or ready messages are not counted, but estimated. One statement for all
--- topics, as there may be a hundred thousand.
+-- One row for each topic. More than `exact` scheduled or ready messages are not counted, but estimated, from a thousand pages of
+-- the table, which are always the same ones: statistics of the planner would be of another time. One statement for all topics, as
+-- there may be a hundred thousand.
 #variable_conflict use_column
 declare
     at_ bigint := bide.engine_us(given, given is not null) / 1000;
+    pages bigint := pg_relation_size('bide.message') / current_setting('block_size')::bigint;
+    percent double precision := least(100, 100000.0 / greatest(1, pages));
 begin
-    return query select
+    return query with sampled as materialized (  -- not read unless a topic is large
+        select m.topic, round(count(*) filter (where m.due > at_) * 100 / percent)::bigint as far,
+            round(count(*) filter (where m.due <= at_) * 100 / percent)::bigint as due
+        from bide.message m tablesample system (percent) repeatable (0)
+        where m.until is null and (of is null or m.topic = of) group by m.topic
+    )
+    select
         each.name,
-        case when far.many > exact then greatest(far.many, bide.estimated(each.name, at_, 9223372036854775807)) else far.many end,
-        case when due.many > exact then greatest(due.many, bide.estimated(each.name, -1, at_)) else due.many end,
+        case when far.many > exact
+            then greatest(far.many, (select s.far from sampled s where s.topic = each.name)) else far.many end,
+        case when due.many > exact
+            then greatest(due.many, (select s.due from sampled s where s.topic = each.name)) else due.many end,
         coalesce(held.many, 0), coalesce(tally.dead, 0), coalesce(tally.dropped, 0), coalesce(t.paused, false),
         case when due.many > 0 then (
             select min(f.due) from generate_series(0, 2) as l(level), lateral (

@@ -49,6 +49,7 @@ from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 from bide.wakeable import Signal
 
 BRIEFLY = 0.1  # the timeout of a caller in a hurry, in seconds: claims and upkeep of others have let go of a message by then
+LOCKED = 0.3  # the timeout of ends, of which all are of messages that another transaction has locked
 TEND = 1.0  # seconds for which nothing needs upkeep when it was just done
 UPKEEP = [""]  # what it has in place of topics
 
@@ -121,7 +122,9 @@ class Postgres(Engine):
         waking, began = self._awake(), time.monotonic()
         quiet = waking.quiet(waking.claims, topics)
         args = [list(topics), rows.numbers(firsts), limit, lease, request or self._request(), quiet, now]
-        claim, took = rows.claim_of(self._ask("claim", args))
+        claim, took, unreadable = rows.claim_of(self._ask("claim", args))
+        if unreadable:
+            self._bury(unreadable, now)
         waking.looked(topics, began)
         if claim.next_due is not None and claim.next_due <= claim.now:
             waking.told(waking.claims, topics, quiet, began, claim.next_due)
@@ -131,12 +134,27 @@ class Postgres(Engine):
         left = self._tended + TEND - look.at
         return replace(claim, upkeep=claim.now + round(1000 * left)) if left > 0 else claim
 
+    def _bury(self, ends: Sequence[End], now: int | None) -> None:
+        """What can't be buried now must not keep what came with it from being handled. It comes back when its lease ends."""
+        with contextlib.suppress(EngineError):
+            self.settle(ends, now=now)
+
     def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
         if not ends:
             return []
-        args = [self._named(connection), *rows.settle_args(ends), self._dead_max, now]
+        tries = Tries(LOCKED)
+        answers: dict[int, Ended | None] = dict.fromkeys(range(len(ends)))
         try:
-            return [ended for (ended,) in self._ask("settle", args, acts=True, connection=connection)]
+            while left := [place for place, answer in answers.items() if answer is None]:
+                told = rows.settle_args([ends[place] for place in left])
+                args = [self._named(connection), *told, connection is not None, self._dead_max, now]
+                ended = rows.ended_of(self._ask("settle", args, acts=True, connection=connection))
+                answers.update(zip(left, ended, strict=True))
+                if None in ended:
+                    if tries.over or len(set(ended)) > 1:  # who has an answer does not wait for the others
+                        raise rows.locked(list(answers.values()), "deliveries have not ended", "end them")
+                    Signal().wait(tries.pause())
+            return [answer for answer in answers.values() if answer is not None]
         finally:  # it may have been done
             for topic in {end.topic for end in ends if end.verdict == "release" and not end.delay}:
                 self._bounds.back(topic)
@@ -147,7 +165,7 @@ class Postgres(Engine):
         while left := [hold for hold, answer in answers.items() if answer is None]:
             answers |= rows.extended_of(left, self._ask("extend", [*rows.hold_args(left), lease, now]))
             if tries.over and None in answers.values():
-                raise rows.locked([answers[hold] for hold in holds])
+                raise rows.locked([answers[hold] for hold in holds], "leases were not renewed", "extend them")
             if None in answers.values():
                 Signal().wait(tries.pause())
         return [answers[hold] is True for hold in holds]

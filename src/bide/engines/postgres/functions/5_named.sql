@@ -1,0 +1,83 @@
+-- The messages that a caller names: by their ids, or by their topics and keys.
+
+create or replace function bide.named_one(of_id bigint, of text, of_key text, now bigint)
+returns table (id bigint, topic text, due bigint, until bigint, since bigint, over boolean) language plpgsql as $$
+-- The message by its id, or by its topic and key. It is locked if it is pending: one that is leased is not changed, and its holder
+-- must not wait for whoever only learns that it is running. An expired one ends now.
+#variable_conflict use_column
+declare
+    it bide.message;
+    named bigint;
+begin
+    loop
+        named := coalesce(of_id, (select m.id from bide.message m where m.topic = of and m.key = of_key));
+        select m.* into it from bide.message m where m.id = named;
+        exit when it.id is null or it.until is not null;
+        select m.* into it from bide.message m
+        where m.id = named and (of_id is not null or m.key = of_key) and coalesce(m.until, -1) < 0 for update;
+        if it.id is null then
+            continue;  -- it has changed meanwhile
+        elsif it.expires <= now then
+            delete from bide.message m where m.id = it.id;
+            it.id := null;
+        end if;
+        exit;
+    end loop;
+    if it.id is not null then
+        return query select it.id, it.topic, it.due, it.until, coalesce(it.since, it.due), false;
+    end if;
+end $$;
+
+create or replace function bide.named_all(ids bigint[], now bigint)
+returns table (number bigint, id bigint, topic text, due bigint, until bigint, since bigint, over boolean) language plpgsql as $$
+-- Messages by their ids. The pending ones are locked in the order of these; `over`: it has expired. Then the others, one by one.
+#variable_conflict use_column
+declare
+    pending boolean[] := array_fill(false, array[cardinality(ids)]);
+begin
+    for number, id, topic, due, since, over in
+        select g.number, m.id, m.topic, m.due, coalesce(m.since, m.due), coalesce(m.expires <= now, false)
+        from unnest(ids) with ordinality as g(id, number) join bide.message m on m.id = g.id
+        where coalesce(m.until, -1) < 0 order by m.id for update of m
+    loop
+        pending[number] := true;
+        return next;
+    end loop;
+    return query
+        select g.number, o.* from unnest(ids) with ordinality as g(id, number), lateral bide.named_one(g.id, null, null, now) as o
+        where not pending[g.number];
+end $$;
+
+create or replace function bide.are_ids(ids bigint[]) returns boolean language sql as $$
+-- Whether all are named by ids, each once.
+    select array_position(ids, null) is null and cardinality(ids) = (select count(distinct i) from unnest(ids) as i)
+$$;
+
+create or replace function bide.not_found(answered text[], ids bigint[]) returns text[] language sql as $$
+-- The answers, with those of messages that are not there: they are dead letters, or gone.
+    select coalesce(array_agg(
+        coalesce(g.answer, case when exists (select 1 from bide.dead d where d.id = g.id) then 'dead' else 'gone' end)
+        order by g.number
+    ), '{}') from unnest(answered, ids) with ordinality as g(answer, id, number)
+$$;
+
+create or replace function bide.refuse_unseen(answered text[], ids bigint[], topics text[], keys text[]) returns void
+language plpgsql as $$
+-- A transaction that sees only what there was when it began does not see what was sent since then, and must not be told that it is
+-- gone. The unique indexes know: storing the same once more fails if there is a row that can't be seen.
+declare
+    each record;
+    probe bigint;
+begin
+    if 'gone' = any (answered) and current_setting('transaction_isolation') <> 'read committed' then
+        for each in select * from unnest(answered, ids, topics, keys) as g(answer, id, topic, key) loop
+            continue when each.answer <> 'gone' or (each.id is null and each.key is null);
+            insert into bide.message (id, due, most, level, topic, key, body)
+            values (coalesce(each.id, nextval('bide.ids') * 65536), 0, 1, 0, coalesce(each.topic, ''), each.key, '')
+            on conflict do nothing returning id into probe;
+            delete from bide.message m where m.id = probe;
+        end loop;
+    end if;
+exception when serialization_failure then
+    raise exception 'this transaction began before the message was sent' using errcode = '40001';
+end $$;
