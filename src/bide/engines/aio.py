@@ -10,7 +10,7 @@ scan may show it until tend or claim has met it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 
 from bide.engines.base import (
     Capabilities,
@@ -66,6 +66,13 @@ class AsyncEngine(ABC):
     def abandon(self) -> None:
         """In place of close, when the event loop that used the engine is closed: release what does not need that loop."""
         return
+
+    def part_of(self, item: NewMessage | Ref | End) -> Hashable:
+        """Which parts of the engine a call about this concerns; ANY_PART for what any may take; None if there is one part only.
+
+        A part may not answer while others do, so it is better to ask for what others have in calls of its own.
+        """
+        return None
 
     @abstractmethod
     async def put(

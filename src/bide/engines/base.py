@@ -11,6 +11,7 @@ from bide.types import State, Stats
 
 MAX_BATCH = 1_000  # messages in one call, so that no server is held up by one of them
 OPERATION_MS = 600_000  # how long an operation is remembered
+ANY_PART: Sequence[int] = ()  # of an engine with several, where any will do
 SWEEP = 5.0  # seconds: a lost wake-up, or a lease that has ended, is noticed no later
 
 Verdict: TypeAlias = Literal["done", "retry", "release", "dead"]

@@ -265,7 +265,7 @@ class Heartbeat:
             if holds := part.holds:
                 answers = engine.extend(holds, part.lease_ms, brief=True)
             else:
-                answers = engine.gates.keep(part.held, part.lease_ms)
+                answers = engine.gates.keep(part.held, part.lease_ms, brief=True)
         except BideError as error:
             _log.warning("%d leases could not be renewed and will be tried again soon: %s", len(part.leases), error)
             answers = (isinstance(error, OutcomeUnknown) and error.answers) or [None] * len(part.leases)

@@ -2,7 +2,7 @@
 """The seam's side door: the verbs of gates. As with the engine's verbs, every line that begins with a dash is a promise."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from bide.engines.gates import Entered, Entry, Held, Left, Recalled, Spend, Spent
 
@@ -13,6 +13,10 @@ class Gates(ABC):
     - Gates of one name in two namespaces are two gates.
     - Gates leave nothing behind.
     """
+
+    def part_of(self, gate: str) -> Hashable:
+        """Which parts of the engine have this gate, as the engine's part_of tells of messages."""
+        return None
 
     @abstractmethod
     def enter(self, entries: Sequence[Entry], *, now: int | None = None) -> list[Entered]:
@@ -33,8 +37,9 @@ class Gates(ABC):
         """
 
     @abstractmethod
-    def keep(self, held: Sequence[Held], lease: int, *, now: int | None = None) -> list[bool]:
-        """Let places end so many milliseconds from now; False for a place that is lost.
+    def keep(self, held: Sequence[Held], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
+        """Let places end so many milliseconds from now; False for a place that is lost. `brief` as with the leases of
+        deliveries: a part of the engine that does not answer is not waited for.
 
         - A kept place ends later.
         - A late keep counts until the place is taken back.

@@ -1,7 +1,7 @@
 # unasync: sync.py
 """The guard of one engine: it checks each call, passes it on, and tells the hooks if there are any."""
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
 from typing import Any, cast
 
 from bide.engines.aio import AsyncEngine
@@ -56,16 +56,20 @@ class AsyncGuardedGates(AsyncGates):
 
     def __init__(self, engine: AsyncEngine, rules: Rules, hooks: Hooks | None) -> None:
         self._rules = rules
+        self._engine = engine
         if engine.capabilities.gates:
             self._verbs = engine.gates if hooks is None else cast(AsyncGates, AsyncHooked(engine.gates, hooks))
+
+    def part_of(self, gate: str) -> Hashable:
+        return self._engine.gates.part_of(gate)
 
     async def enter(self, entries: Sequence[Entry], *, now: int | None = None) -> list[Entered]:
         self._rules.check("gates", entries)
         return await self._verbs.enter(entries, now=now)
 
-    async def keep(self, held: Sequence[Held], lease: int, *, now: int | None = None) -> list[bool]:
+    async def keep(self, held: Sequence[Held], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
         self._rules.check("gates", held)
-        return await self._verbs.keep(held, lease, now=now)
+        return await self._verbs.keep(held, lease, brief=brief, now=now)
 
     async def leave(self, held: Sequence[Held], *, now: int | None = None) -> Left:
         self._rules.check("gates", held)
@@ -149,6 +153,9 @@ class AsyncGuard(AsyncEngine):
     def abandon(self) -> None:
         self._rules.closed = True
         self._engine.abandon()
+
+    def part_of(self, item: NewMessage | Ref | End) -> Hashable:
+        return self._engine.part_of(item)
 
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None

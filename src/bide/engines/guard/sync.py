@@ -1,7 +1,7 @@
 # Generated from aio.py by tools/unasync.py; change that file instead.
 """The guard of one engine: it checks each call, passes it on, and tells the hooks if there are any."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any, cast
 
 from bide.engines.base import (
@@ -56,16 +56,20 @@ class GuardedGates(Gates):
 
     def __init__(self, engine: Engine, rules: Rules, hooks: Hooks | None) -> None:
         self._rules = rules
+        self._engine = engine
         if engine.capabilities.gates:
             self._verbs = engine.gates if hooks is None else cast(Gates, Hooked(engine.gates, hooks))
+
+    def part_of(self, gate: str) -> Hashable:
+        return self._engine.gates.part_of(gate)
 
     def enter(self, entries: Sequence[Entry], *, now: int | None = None) -> list[Entered]:
         self._rules.check("gates", entries)
         return self._verbs.enter(entries, now=now)
 
-    def keep(self, held: Sequence[Held], lease: int, *, now: int | None = None) -> list[bool]:
+    def keep(self, held: Sequence[Held], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
         self._rules.check("gates", held)
-        return self._verbs.keep(held, lease, now=now)
+        return self._verbs.keep(held, lease, brief=brief, now=now)
 
     def leave(self, held: Sequence[Held], *, now: int | None = None) -> Left:
         self._rules.check("gates", held)
@@ -147,6 +151,9 @@ class Guard(Engine):
     def abandon(self) -> None:
         self._rules.closed = True
         self._engine.abandon()
+
+    def part_of(self, item: NewMessage | Ref | End) -> Hashable:
+        return self._engine.part_of(item)
 
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
         self._rules.check(None, messages, connection=connection)

@@ -41,7 +41,7 @@ class MemoryGates(Gates):
     def enter(self, entries: Sequence[Entry], *, now: int | None = None) -> list[Entered]:
         return entering.enter(self._store, entries, now)
 
-    def keep(self, held: Sequence[Held], lease: int, *, now: int | None = None) -> list[bool]:
+    def keep(self, held: Sequence[Held], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
         return entering.keep(self._store, held, lease, now)
 
     def leave(self, held: Sequence[Held], *, now: int | None = None) -> Left:

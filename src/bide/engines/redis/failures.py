@@ -38,7 +38,10 @@ WHERE = re.compile(r" script: [0-9a-f]{40}, on @\S+$")  # which tells a user not
 
 
 SOON, LATER = 0.02, 1.0  # seconds between two tries, growing
-BRIEF = 0.2  # seconds that a command is repeated for when other servers are worth more: a connection may have been closed
+BRIEF = 0.2  # seconds that a command is waited for and repeated when other servers are worth more
+RENEWAL = 1.0  # the same for renewals of leases, unless a third of the lease is less
+PARTS = 3
+AWAY = "A server of the queue does not answer. Nothing was done there."
 MIGRATION = 35.0  # seconds to wait while a shard moves to another node of a Cluster
 REMEMBERED = 600_000  # ms that the server remembers an operation, at least
 

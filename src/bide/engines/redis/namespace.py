@@ -135,6 +135,16 @@ class Namespace:
             return name_of(ref.id).shard
         return by_name(ref.topic or "", ref.key or "", within)
 
+    def shards_of_ref(self, ref: Ref) -> tuple[int, ...]:
+        """Those that may know of it, in the order in which they are asked."""
+        if ref.id is not None:
+            return (name_of(ref.id).shard,)
+        return self.shards_of_name(ref.topic or "", ref.key or "")
+
+    def shards_of_name(self, topic: str, text: str) -> tuple[int, ...]:
+        """The same of a key, or of a gate, which has no topic."""
+        return tuple(by_name(topic, text, each) for each in self.generations)
+
     def shard_of_id(self, delivery: End | Hold) -> int:
         return name_of(delivery.id).shard
 

@@ -1,12 +1,19 @@
 """Whether a server answers, as its connections find out, so that calls which need others too don't wait for it."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+import redis.exceptions as theirs
+
+from bide.engines.redis.failures import BRIEF
 from bide.logs import Log
 
 _log = Log("bide.redis")
 SOON, LATER = 0.25, 5.0  # seconds between two quick questions to a server that is away, growing
 HASTE = 1.0  # seconds for the answer
+SLOW = 4  # times the usual time of an answer, that such waits are longer where servers are far away
+SHARE = 8  # the usual time is an average, to which each answer adds one part in so many
 
 
 class Presence:
@@ -19,6 +26,46 @@ class Presence:
         self._patience = patience
         self._told = False
         self._ask_at, self._pause = 0.0, SOON
+        self._asked: dict[object, float] = {}  # by those who wait for an answer: since when
+        self._heard = 0.0  # when it last answered anybody
+        self._usual = 0.0  # seconds until it answers
+
+    @property
+    def silent(self) -> bool:
+        """Whether it does not answer, as far as is known: it has not lately, or somebody has been waiting too long by now."""
+        if self.since:
+            return True
+        waiting = list(self._asked.values())
+        return bool(waiting) and time.monotonic() - max(self._heard, min(waiting)) > self.patience(BRIEF)
+
+    def patience(self, seconds: float) -> float:
+        """So many seconds for an answer, and more if it usually takes its time."""
+        return seconds + SLOW * self._usual
+
+    @contextmanager
+    def waiting(self, by: object, patience: float | None) -> Iterator[float | None]:
+        """While a connection is made. Gives the seconds for each of its steps; a server that needs more is taken for silent."""
+        self.ask(by)
+        try:
+            yield None if patience is None else self.patience(patience)
+        except (TimeoutError, theirs.TimeoutError):
+            self.lose()
+            raise
+        finally:
+            self.end(by)
+
+    def ask(self, by: object) -> None:
+        """A command is on its way."""
+        self._asked[by] = time.monotonic()
+
+    def end(self, by: object) -> None:
+        """It was answered, or nobody waits for that any more."""
+        self._asked.pop(by, None)
+
+    def answer(self, by: object) -> None:
+        """The server has answered it."""
+        self._heard = now = time.monotonic()
+        self._usual += (now - self._asked.pop(by, now) - self._usual) / SHARE
 
     def lose(self) -> None:
         """A command got no answer, or the answer that it can't be done now."""

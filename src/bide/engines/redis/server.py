@@ -11,7 +11,7 @@ import math
 import selectors
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
 from typing import Any
 
@@ -29,6 +29,7 @@ from bide.engines.redis.topology import Place
 from bide.punctual import alarm_at
 
 FULL = 64 * 1024  # bytes: what asyncio buffers before it has a sender wait
+LATE = "no answer"
 TIMEOUTS = 3  # a command is repeated for so many times the timeout of one
 
 
@@ -80,11 +81,14 @@ class Server(_Server):
         # a signal handler may interrupt this queue or use it: it is in C, and has no lock that would stay locked
         self.free: SimpleQueue[Any] = SimpleQueue()
 
-    def connect(self, place: Place | None = None) -> Any:
-        """A connection that is logged in and in its database."""
+    def connect(self, place: Place | None = None, within: float | None = None) -> Any:
+        """A connection that is logged in and in its database. `within`: seconds for each step of that, if fewer than usual."""
         connection = self.new_connection(place)
         try:
-            connection.connect()
+            with _in_haste(connection, within):
+                connection.connect()
+                if within is not None:
+                    connection._sock.settimeout(self.address.timeout)
         except BaseException as error:
             self.drop(connection)
             if said := _hidden_by(error):
@@ -97,6 +101,12 @@ class Server(_Server):
 
     def send_texts(self, connection: Any, command: tuple[Text, ...]) -> None:
         connection.send_packed_command([pack_command(command)], check_health=False)  # type: ignore[arg-type]
+
+    def answer(self, connection: Any, within: float | None = None) -> Any:
+        """The answer to a command that was sent. `within`: seconds until it begins, if fewer than usual."""
+        if within is not None and not connection.can_read(timeout=within):
+            raise TimeoutError(LATE)
+        return connection.read_response()
 
     def drop(self, connection: Any) -> None:
         connection.disconnect()
@@ -127,14 +137,15 @@ class AsyncServer(_Server):
         self._connections.add(connection)
         return connection
 
-    async def connect(self, place: Place | None = None) -> Any:
-        """A connection that is logged in and in its database."""
+    async def connect(self, place: Place | None = None, within: float | None = None) -> Any:
+        """A connection that is logged in and in its database. `within`: seconds for each step of that, if fewer than usual."""
         connection = self.new_connection(place)
         task = asyncio.current_task()
         before = 0 if task is None else task.cancelling()
         try:
             try:
-                await connection.connect()
+                with _in_haste(connection, within):
+                    await connection.connect()
             finally:
                 _heed_cancellation(task, before)
         except BaseException as error:
@@ -161,6 +172,23 @@ class AsyncServer(_Server):
             await connection.send_packed_command([packed], check_health=False)
         finally:
             _heed_cancellation(task, before)
+
+    async def answer(self, connection: Any, within: float | None = None) -> Any:
+        """The answer to a command that was sent. `within`: seconds until it comes, if fewer than usual.
+
+        An answer that is there counts, also if the loop was blocked for all of that time.
+        """
+        if within is None:
+            return await connection.read_response()
+        answer = asyncio.Task(connection.read_response(), loop=asyncio.get_running_loop())
+        answer.add_done_callback(_seen)
+        try:
+            await asyncio.wait({answer}, timeout=within)
+            if not answer.done():
+                raise TimeoutError(LATE)
+            return answer.result()
+        finally:
+            answer.cancel()
 
     def drop(self, connection: Any) -> None:
         """Close at once. To close in good order would be to wait for a server that may be frozen, with TLS or a full buffer."""
@@ -194,17 +222,21 @@ class Listener:
         self._connection: Any = None
         self._number = self._version = 0
 
-    def open(self, *first: Any) -> int:
-        """Connect if need be, and send the first command. Gives the number that the server knows the connection by."""
+    def open(self, *first: Any, patience: float | None = None) -> int:
+        """Connect if need be, and send the first command. Gives the number that the server knows the connection by.
+
+        `patience`: seconds for each step of that, if fewer than usual.
+        """
         if self.outdated:
             self.close()
         if self._connection is None:
-            self._connection, self._version = self._server.connect(), self._server.version
-            self.ask("CLIENT", "ID")
-            self._number = self.answer()
-            if first:
-                self.ask(*first)
-                self.answer()
+            with self._server.presence.waiting(self, patience) as within:
+                self._connection, self._version = self._server.connect(within=within), self._server.version
+                self.ask("CLIENT", "ID")
+                self._number = self._server.answer(self._connection, within)
+                if first:
+                    self.ask(*first)
+                    self._server.answer(self._connection, within)
         return self._number
 
     @property
@@ -250,18 +282,22 @@ class AsyncListener:
         self._number = self._version = 0
         self._answer: asyncio.Task[Any] | None = None
 
-    async def open(self, *first: Any) -> int:
-        """Connect if need be, and send the first command. Gives the number that the server knows the connection by."""
+    async def open(self, *first: Any, patience: float | None = None) -> int:
+        """Connect if need be, and send the first command. Gives the number that the server knows the connection by.
+
+        `patience`: seconds for each step of that, if fewer than usual.
+        """
         if self.outdated:
             await self.close()
         if self._connection is None:
-            self._connection = await self._server.connect()
-            self._version = self._server.version
-            await self.ask("CLIENT", "ID")
-            self._number = await self.answer()
-            if first:
-                await self.ask(*first)
-                await self.answer()
+            with self._server.presence.waiting(self, patience) as within:
+                self._connection = await self._server.connect(within=within)
+                self._version = self._server.version
+                await self.ask("CLIENT", "ID")
+                self._number = await self._server.answer(self._connection, within)
+                if first:
+                    await self.ask(*first)
+                    await self._server.answer(self._connection, within)
         return self._number
 
     @property
@@ -305,6 +341,20 @@ class AsyncListener:
         connection, self._connection = self._connection, None
         if connection is not None:
             self._server.drop(connection)
+
+
+@contextlib.contextmanager
+def _in_haste(connection: Any, within: float | None) -> Iterator[None]:
+    """While it is connected and logged in, a connection waits no longer than this for anything."""
+    if within is None:
+        yield
+        return
+    usual = connection.socket_connect_timeout, connection.socket_timeout
+    connection.socket_connect_timeout, connection.socket_timeout = (min(within, each) for each in usual)
+    try:
+        yield
+    finally:
+        connection.socket_connect_timeout, connection.socket_timeout = usual
 
 
 def _heed_cancellation(task: "asyncio.Task[Any] | None", before: int) -> None:

@@ -10,6 +10,7 @@ from redis.crc import key_slot
 from bide.engines.redis.spread import Generation
 
 SLOTS = 16_384
+LIKELY = 16
 
 
 class Place(NamedTuple):
@@ -78,6 +79,11 @@ def well_placed(namespace: str, first: int, size: int | None, known: Sequence[Sp
         tried = map(str, itertools.count())
         suffixes.append(next(suffix for suffix in tried if slot_of(f"{namespace}:{number}.{suffix}") in part))
     return Generation(first, size, tuple(suffixes))
+
+
+def likely_tags(namespace: str) -> list[str]:
+    """Tags that shards of a Cluster have, but for shard 0: of the lowest numbers, with those suffixes that are tried first."""
+    return [f"{namespace}:{number}.{suffix}" for number in range(1, LIKELY + 1) for suffix in range(LIKELY)]
 
 
 def _place(host: Any, port: Any, asked: Place) -> Place:

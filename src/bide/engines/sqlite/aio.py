@@ -188,7 +188,7 @@ class AsyncSqliteGates(AsyncGates):
     async def enter(self, entries: Sequence[Entry], *, now: int | None = None) -> list[Entered]:
         return await self._engine._write(lambda tx: entering.enter(tx, self._namespace, entries, now), durable=False)
 
-    async def keep(self, held: Sequence[Held], lease: int, *, now: int | None = None) -> list[bool]:
+    async def keep(self, held: Sequence[Held], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
         return await self._engine._write(lambda tx: entering.keep(tx, self._namespace, held, lease, now), durable=False)
 
     async def leave(self, held: Sequence[Held], *, now: int | None = None) -> Left:

@@ -180,7 +180,7 @@ class SqliteGates(Gates):
     def enter(self, entries: Sequence[Entry], *, now: int | None = None) -> list[Entered]:
         return self._engine._write(lambda tx: entering.enter(tx, self._namespace, entries, now), durable=False)
 
-    def keep(self, held: Sequence[Held], lease: int, *, now: int | None = None) -> list[bool]:
+    def keep(self, held: Sequence[Held], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
         return self._engine._write(lambda tx: entering.keep(tx, self._namespace, held, lease, now), durable=False)
 
     def leave(self, held: Sequence[Held], *, now: int | None = None) -> Left:

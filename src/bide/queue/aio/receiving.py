@@ -186,7 +186,7 @@ class AsyncReceiver:
                 if holds := part.holds:
                     answers = await self._engine.extend(holds, part.lease_ms, brief=True)
                 else:
-                    answers = await self._engine.gates.keep(part.held, part.lease_ms)
+                    answers = await self._engine.gates.keep(part.held, part.lease_ms, brief=True)
             except OutcomeUnknown as error:  # a part of the engine may not answer; that of others must not wait for it
                 if not error.answers:
                     raise

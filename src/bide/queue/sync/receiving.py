@@ -180,7 +180,7 @@ class Receiver:
                 if holds := part.holds:
                     answers = self._engine.extend(holds, part.lease_ms, brief=True)
                 else:
-                    answers = self._engine.gates.keep(part.held, part.lease_ms)
+                    answers = self._engine.gates.keep(part.held, part.lease_ms, brief=True)
             except OutcomeUnknown as error:  # a part of the engine may not answer; that of others must not wait for it
                 if not error.answers:
                     raise

@@ -26,7 +26,7 @@ class AsyncPostgresGates(AsyncGates):
     async def enter(self, entries: Sequence[Entry], *, now: int | None = None) -> list[Entered]:
         return entering.entered_of(await self._ask("enter", [*entering.entry_args(entries), now]))
 
-    async def keep(self, held: Sequence[Held], lease: int, *, now: int | None = None) -> list[bool]:
+    async def keep(self, held: Sequence[Held], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
         return entering.kept_of(held, await self._ask("keep", [*entering.held_args(held), lease, now]))
 
     async def leave(self, held: Sequence[Held], *, now: int | None = None) -> Left:

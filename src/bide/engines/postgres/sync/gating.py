@@ -26,7 +26,7 @@ class PostgresGates(Gates):
     def enter(self, entries: Sequence[Entry], *, now: int | None = None) -> list[Entered]:
         return entering.entered_of(self._ask("enter", [*entering.entry_args(entries), now]))
 
-    def keep(self, held: Sequence[Held], lease: int, *, now: int | None = None) -> list[bool]:
+    def keep(self, held: Sequence[Held], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
         return entering.kept_of(held, self._ask("keep", [*entering.held_args(held), lease, now]))
 
     def leave(self, held: Sequence[Held], *, now: int | None = None) -> Left:

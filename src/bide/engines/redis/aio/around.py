@@ -5,18 +5,23 @@ import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Tended
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.aio.shards import AsyncShards
-from bide.engines.redis.failures import BRIEF
+from bide.engines.redis.failures import AWAY, BRIEF
 from bide.engines.redis.protocol import delivering, sending
 from bide.errors import BideError, Unavailable
 from bide.wakeable import AsyncBriefly
 
 SOON = 0.5  # seconds
 LEASE = 1_000  # ms, of what is released at once
-AWAY = "A server of the queue did not answer lately. Nothing was done there."
+
+
+class _Failure(NamedTuple):
+    error: BideError
+    away: bool  # the shard does not answer, or did not then
 
 
 class AsyncAround:
@@ -43,7 +48,7 @@ class AsyncAround:
         While there is room for one message of each topic, a shard leaves room for the topics that it has no message of:
         another shard may have one. What a shard has leased that nobody is told of is released before the next claim there.
         """
-        failed: dict[AsyncShard, BideError] = {}
+        failed: dict[AsyncShard, _Failure] = {}
         claims = await self._held(limit, lease, request, now, failed) if again else []
         found = [each for claim in claims for each in claim.messages]
         held, new = bool(found), bool(topics) or not claims
@@ -55,8 +60,8 @@ class AsyncAround:
                 last = turn == len(shards) - 1
                 if shard in failed and (claims or not last):
                     continue
-                if claims and await shard.is_away():
-                    failed[shard] = Unavailable(AWAY)
+                if claims and shard.is_away():
+                    failed[shard] = _Failure(Unavailable(AWAY), away=True)
                     continue
                 room = 0 if held else max(0, limit - len(found))
                 named, others = _unserved_first(turned, found)
@@ -76,7 +81,7 @@ class AsyncAround:
                         await _release(shard, claim.messages[room:], now)
                         found += claim.messages[:room]
                 except BideError as error:
-                    failed[shard] = error
+                    failed[shard] = _Failure(error, shard.silent)
                 else:
                     failed.pop(shard, None)
                     claims.append(claim)
@@ -114,11 +119,11 @@ class AsyncAround:
         first %= len(live)
         return sorted([*live[first:], *live[:first]], key=lambda shard: shard.silent)
 
-    def _raise(self, failed: Mapping[AsyncShard, BideError], *, some: bool) -> None:
+    def _raise(self, failed: "Mapping[AsyncShard, _Failure]", *, some: bool) -> None:
         """Say that a shard fails; but not that it does not answer, while others do."""
-        errors = [error for shard, error in failed.items() if not (some and shard.silent)]
-        if errors:
-            raise errors[0]
+        for failure in failed.values():
+            if not (some and failure.away):
+                raise failure.error
 
     async def close(self) -> None:
         """Release what nobody was told of, where a server answers soon."""
@@ -132,7 +137,7 @@ class AsyncAround:
             await self._give_back(shard, LEASE, None)
 
     async def _held(
-        self, limit: int, lease: int, request: str, now: int | None, failed: dict[AsyncShard, BideError]
+        self, limit: int, lease: int, request: str, now: int | None, failed: "dict[AsyncShard, _Failure]"
     ) -> list[Claim]:
         """What the request holds already."""
         claims: list[Claim] = []
@@ -140,14 +145,14 @@ class AsyncAround:
         for turn, shard in enumerate(shards):
             last = turn == len(shards) - 1
             try:
-                if claims and await shard.is_away():
-                    failed[shard] = Unavailable(AWAY)
+                if claims and shard.is_away():
+                    failed[shard] = _Failure(Unavailable(AWAY), away=True)
                     continue
                 patience = None if last and not claims else BRIEF
                 claims.append(await shard.claim(self._me, [], limit, lease, request, now, patience=patience))
                 self._untold[shard].discard(request)
             except BideError as error:
-                failed[shard] = error
+                failed[shard] = _Failure(error, shard.silent)
         return claims
 
     async def _give_back(self, shard: AsyncShard, lease: int, now: int | None) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from bide.engines.redis.aio.connections import AsyncConnection, AsyncConnections
 from bide.engines.redis.confirming import check_disk
-from bide.engines.redis.failures import OtherSpread, TooOld, Unanswered, Unconfirmed, Unpinned, other_spread
-from bide.engines.redis.namespace import Namespace
+from bide.engines.redis.failures import BRIEF, OtherSpread, TooOld, Unanswered, Unconfirmed, Unpinned, other_spread
+from bide.engines.redis.namespace import Namespace, check_events, check_eviction
 from bide.engines.redis.protocol import Text
 from bide.engines.redis.script import scripts
 from bide.engines.redis.server import texts
@@ -50,15 +50,19 @@ class AsyncCalls:
         self._connections = connections
         self._clock = connections.server.clock
 
-    async def is_away(self) -> bool:
-        """Whether the server has not answered lately: not to the last command, nor to a quick question since."""
+    def is_away(self) -> bool:
+        """Whether the server does not answer, as far as is known. At times it is asked a quick question, and not waited for."""
         presence = self._connections.server.presence
         if presence.since and presence.is_to_be_asked():
-            if await self._answers_quickly():
-                presence.find()
-            else:
-                presence.lose()
-        return presence.since > 0
+            self._connections.aside.begin(self._look)
+        return presence.silent
+
+    async def _look(self) -> None:
+        presence = self._connections.server.presence
+        if await self._answers_quickly():
+            presence.find()
+        else:
+            presence.lose()
 
     async def _answers_quickly(self) -> bool:
         connection = AsyncConnection(self._connections.server.hasty())
@@ -82,17 +86,37 @@ class AsyncCalls:
         finally:
             await self._connections.give(connection)
 
-    async def prepare_to_confirm(self) -> None:
-        """Find out once how the server tells what is on its disk, if that is asked for. Raises ConfigError if it can't."""
-        if not self._connections.unsure:
+    async def check(self, patience: float | None = None) -> None:
+        """Find out once whether the server evicts nothing, and how it tells what is on its disk, if that is asked for.
+
+        Raises ConfigError if it does, or can't. A proxy can't be asked.
+        """
+        if self._connections.checked:
             return
-        info = _fields(await self.command("INFO", "server"), await self.command("INFO", "persistence"))
-        fsync = None
-        with contextlib.suppress(ConfigError):  # many hosted servers don't tell
-            fsync = (await self.command("CONFIG", "GET", "appendfsync"))[1].decode()
-        asked, at_once = self._connections.confirmation, not check_disk(self._connections.server.shown, info, fsync)
-        self._connections.confirmation = asked and asked._replace(at_once=at_once)
-        self._connections.unsure = False
+        address = self._connections.server.address
+        if address.wake != "poll":
+            check_eviction(address, await self.command("INFO", "memory", patience=patience))
+            await self._prepare_to_confirm(patience)
+        if address.wake == "expiry" and (told := await self._setting("notify-keyspace-events", patience)) is not None:
+            check_events(address, told)
+        self._connections.checked = True
+
+    async def _prepare_to_confirm(self, patience: float | None) -> None:
+        asked = self._connections.confirmation
+        if asked is None or not asked.on_disk:
+            return
+        server = await self.command("INFO", "server", patience=patience)
+        persistence = await self.command("INFO", "persistence", patience=patience)
+        told = await self._setting("appendfsync", patience)
+        fsync = None if told is None else told[1].decode()
+        at_once = not check_disk(self._connections.server.shown, _fields(server, persistence), fsync)
+        self._connections.confirmation = asked._replace(at_once=at_once)
+
+    async def _setting(self, name: str, patience: float | None) -> Any:
+        """What the server's configuration says; None: many hosted servers don't tell, so their operator must know."""
+        with contextlib.suppress(ConfigError):
+            return await self.command("CONFIG", "GET", name, patience=patience)
+        return None
 
     async def ask(self, verb: str, args: Sequence[Any], now: int | None, *, patience: float | None = None) -> Any:
         """Run a script that may run more than once."""
@@ -117,8 +141,8 @@ class AsyncCalls:
         patience: seconds for which it is repeated while there is no answer, when others are worth more than this one. With a
         salt it raises Unanswered or Unconfirmed, with the operation's number, when it may have acted.
         """
-        if self._connections.unsure and verb not in UNCONFIRMED:
-            await self.prepare_to_confirm()
+        if not self._connections.checked and verb not in PASSING:
+            await self.check(patience)
         confirmation = self._connections.confirmation
         if confirmation is not None and verb in UNCONFIRMED:
             confirmation = None
@@ -162,10 +186,10 @@ class AsyncCalls:
         raise Unavailable(f"{shown} answers too late for anything to be done. Nothing was done; try again.")
 
     async def in_passing(self, verb: str, args: Sequence[Any]) -> bool:
-        """Run a script without retries; False when the server is away."""
+        """Run a script of a caller that does not wait for a server that is away; False when it is."""
         connection = await self._connections.take()
         try:
-            await connection.run(scripts()[verb], self._keys, (*self._told(connection, None), *texts(args)), retry_for=0.0)
+            await connection.run(scripts()[verb], self._keys, (*self._told(connection, None), *texts(args)), retry_for=BRIEF)
         except (BideError, OtherSpread, Unanswered, TooOld, Unpinned):
             return False
         finally:
@@ -178,7 +202,7 @@ class AsyncCalls:
         if first is not None and first._connections is self._connections:
             await first._pin(connection, now)
         elif first is not None:
-            await first.prepare_to_confirm()
+            await first.check()
             other = await first._connections.take()
             try:
                 await first._pin(other, now)
@@ -210,14 +234,14 @@ class AsyncCalls:
         told = [*self._told(connection, None), namespace.told]
         told[5] = found
         try:
-            confirmation = None if self._connections.unsure else self._connections.confirmation
+            confirmation = self._connections.confirmation if self._connections.checked else None
             await connection.run(scripts()["spread"], self._keys, told, confirmation=confirmation)
         except OtherSpread as again:  # somebody else told it
             await self._agree(connection, again.found)
 
     async def pin(self) -> None:
         """Store how the shards are spread, unless it is stored: ConfigError if it is otherwise, and neither way is newer."""
-        await self.prepare_to_confirm()
+        await self.check()
         connection = await self._connections.take()
         try:
             await self._pin(connection, None)

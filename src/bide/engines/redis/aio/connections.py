@@ -36,6 +36,7 @@ from bide.engines.redis.script import Script
 from bide.engines.redis.server import AsyncServer, texts
 from bide.errors import Unavailable
 from bide.ids import lane
+from bide.rounds import AsyncAside
 from bide.wakeable import AsyncSignal
 
 UNSURE = "What was sent before that may or may not have happened."
@@ -70,28 +71,28 @@ class AsyncConnection:
         """The answer to a script or a command. Raises Unanswered when it may or may not have run.
 
         It is retried until there is an answer, for `retry_for` seconds at most; as long as usual if it may have run and is to
-        `insist` on hearing so. With a confirmation it also raises Unconfirmed.
+        `insist` on hearing so, else no answer is waited for any longer than that. With a confirmation it also raises
+        Unconfirmed.
         """
         command: tuple[Text, ...] = tuple(args) if script is None else ("EVALSHA", script.sha, str(len(keys)), *keys, *args)
-        tries = Tries(self.retry_for if retry_for is None else retry_for)
+        tries, presence = Tries(self.retry_for if retry_for is None else retry_for), self._server.presence
+        within = presence.patience(retry_for) if retry_for and retry_for < self.retry_for else None
         if self._server.look_at < tries.began:
             await self._server.look_again()
         while True:
-            driver, self._driver = self._driver, None
-            if driver is not None and self._version != self._server.version:
-                self._server.drop(driver)
-                driver = None
+            driver = self._taken()
+            presence.ask(self)
             try:
                 if driver is None:
-                    driver = await self._server.connect()
+                    driver = await self._server.connect(within=within)
                     self._version = self._server.version
-                answer = await (self._ask_as_write if as_write else self._ask)(driver, command)
-                if script is not None:
-                    _check(answer)
+                answer = await self._ask(driver, command, None if insist else within, as_write=as_write)
+                _check(script, answer)
+                presence.answer(self)
                 if confirmation is not None:
                     await self._confirm(driver, confirmation, keys[0], tries, insist=insist)
                 self._driver = driver
-                self._server.presence.find()
+                presence.find()
                 return answer
             except theirs.ResponseError as error:
                 if script is not None and missing_script(error):
@@ -107,9 +108,18 @@ class AsyncConnection:
                 self._heed(error, tries, sent=driver is not None, insist=insist)
                 failed = error
             finally:
+                presence.end(self)
                 if driver is not self._driver:
                     self._server.drop(driver)
             await self._prepare_next(failed, tries, driver)
+
+    def _taken(self) -> Any:
+        """redis-py's connection, unless it is not to be used any more."""
+        driver, self._driver = self._driver, None
+        if driver is not None and self._version != self._server.version:
+            self._server.drop(driver)
+            return None
+        return driver
 
     async def _check_replica(self, driver: Any, error: theirs.ResponseError, tries: Tries) -> None:
         """Refuse a replica that the URL names. Where a master has been, there will be one again."""
@@ -117,20 +127,22 @@ class AsyncConnection:
         if not read_only(error) or tries.unsure or server.follows or server.clock.wrote or server.address.wake == "poll":
             return
         await self._server.send(driver, "INFO", "replication")
-        told = await _answer(driver)
+        told = await self._answer(driver)
         master = None if isinstance(told, Exception) else of_replica(told)
         if master is not None:
             raise is_replica(self._server.shown, master)
 
-    async def _ask(self, driver: Any, command: tuple[Text, ...]) -> Any:
+    async def _ask(self, driver: Any, command: tuple[Text, ...], within: float | None, *, as_write: bool) -> Any:
+        if as_write:
+            return await self._ask_as_write(driver, command, within)
         await self._server.send_texts(driver, command)
-        return await driver.read_response()
+        return await self._server.answer(driver, within)
 
-    async def _ask_as_write(self, driver: Any, command: tuple[Text, ...]) -> Any:
+    async def _ask_as_write(self, driver: Any, command: tuple[Text, ...], within: float | None) -> Any:
         """In a transaction with a script, which a pause of writes holds back whole."""
         for each in (("MULTI",), ("EVAL", "return 0", "0"), command, ("EXEC",)):
             await self._server.send_texts(driver, each)
-        *queued, done = [await _answer(driver) for _ in range(4)]
+        *queued, done = [await self._answer(driver, within) for _ in range(4)]
         for each in (*queued, *(done if isinstance(done, list) else [done])):
             if isinstance(each, Exception):
                 raise each
@@ -141,6 +153,13 @@ class AsyncConnection:
             raise translated(error, self._server.shown, self._server.secrets) from None
         if tries.unsure or (sent and not passing(error)):
             tries.has_run(self.retry_for if insist else 0.0)
+
+    async def _answer(self, driver: Any, within: float | None = None) -> Any:
+        """Also an error, as a value."""
+        try:
+            return await self._server.answer(driver, within)
+        except theirs.ResponseError as error:
+            return error
 
     async def _prepare_next(self, failed: BaseException, tries: Tries, driver: Any) -> None:
         """Before the next try: learn where to go, and wait. Raises when there is none."""
@@ -172,7 +191,7 @@ class AsyncConnection:
         for write in touch(meta):
             await self._server.send(driver, *write)
             await self._server.send(driver, *confirmation.wait)
-            written, had = await driver.read_response(), await _answer(driver)
+            written, had = await driver.read_response(), await self._answer(driver)
             if written:
                 break
         missing = confirmation.missing(had)
@@ -185,7 +204,7 @@ class AsyncConnection:
         if sure is not driver or time.monotonic() > until:
             for command in AT_ONCE:
                 await self._server.send(driver, *command)
-            if not syncs_at_once(await _answer(driver), await _answer(driver)):
+            if not syncs_at_once(await self._answer(driver), await self._answer(driver)):
                 return False
             self._at_once = driver, time.monotonic() + SURE
         return True
@@ -222,7 +241,8 @@ class AsyncConnections:
         self._counting = threading.RLock()  # reentrant, as a signal handler may need a connection too
         self._closed = False
         self.confirmation: Confirmation | None = asked  # after every write
-        self.unsure: bool = asked is not None and asked.on_disk  # whether the server can be asked this is not known yet
+        self.checked: bool = False  # whether it is known that the server keeps what it takes, and how that is asked
+        self.aside: AsyncAside = AsyncAside()
 
     async def take(self) -> AsyncConnection:
         if self._free.empty():
@@ -248,19 +268,14 @@ class AsyncConnections:
 
     async def close(self) -> None:
         self._closed = True
+        await self.aside.close()
         for _ in range(self._free.qsize()):
             await self.give(await self._free.get())
 
 
-async def _answer(driver: Any) -> Any:
-    """Also an error, as a value."""
-    try:
-        return await driver.read_response()
-    except theirs.ResponseError as error:
-        return error
-
-
-def _check(answer: object) -> None:
+def _check(script: Script | None, answer: object) -> None:
     """Every script answers a list that begins with the time. All else is not from our server, or not to our command."""
-    if not (isinstance(answer, list) and answer and isinstance(answer[0], bytes) and answer[0].isdigit()):
+    if script is not None and not (
+        isinstance(answer, list) and answer and isinstance(answer[0], bytes) and answer[0].isdigit()
+    ):
         raise theirs.InvalidResponse("the answer is not one of bide's scripts")

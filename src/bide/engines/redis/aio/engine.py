@@ -4,7 +4,7 @@
 import contextlib
 import math
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from random import randrange
 
 from msgspec.structs import replace
@@ -73,8 +73,7 @@ class AsyncRedis(AsyncEngine):
             shards = AsyncShards(self._namespace)
             try:
                 await shards.open()
-                for shard in shards.one_a_server():
-                    await shard.greet()
+                await shards.greet()
                 wakeup = WAKEUPS[self._namespace.address.wake](self._namespace.address, shards)
                 await wakeup.prepare()
             except BaseException:
@@ -108,6 +107,14 @@ class AsyncRedis(AsyncEngine):
         if shards is not None:
             shards.abandon()
 
+    def part_of(self, item: NewMessage | Ref | End) -> Hashable:
+        """The shards that know of it, if there are several."""
+        if self._shards is None or self._shards.only is not None:
+            return None
+        if isinstance(item, End):
+            return (self._namespace.shard_of_id(item),)
+        return self._namespace.shards_of_ref(item) if isinstance(item, Ref) else self._sends.shards_of(item)
+
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
     ) -> list[Sent]:
@@ -137,9 +144,7 @@ class AsyncRedis(AsyncEngine):
         return claim
 
     async def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
-        return await self._divided().by_shard(
-            ends, self._namespace.shard_of_id, lambda shard, some: shard.settle(some, now), wait_for="the only part"
-        )
+        return await self._divided().by_shard(ends, self._namespace.shard_of_id, lambda shard, some: shard.settle(some, now))
 
     async def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
         if brief and len(self._opened()) > 1:

@@ -6,7 +6,7 @@ tells who was last let in, and what was spent of a rate, so that its successor g
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any, TypeAlias
 
 from bide.engines.base import MAX_BATCH
@@ -14,11 +14,13 @@ from bide.engines.gates import Called, Entered, Entry, Held, Left, Recalled, Spe
 from bide.engines.gates.aio import AsyncGates
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.aio.shards import AsyncShards
-from bide.engines.redis.failures import BRIEF, OtherSpread
+from bide.engines.redis.answers import Told, in_pieces, together
+from bide.engines.redis.failures import AWAY, BRIEF, PARTS, RENEWAL, OtherSpread
 from bide.engines.redis.namespace import Namespace, by_name
 from bide.engines.redis.protocol import gating, sending
-from bide.engines.redis.spread import Generation, Spread
-from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown
+from bide.engines.redis.spread import Spread
+from bide.errors import BideError, OutcomeUnknown, Unavailable
+from bide.rounds import AsyncRound
 
 Answers: TypeAlias = Sequence[Any]
 Ask: TypeAlias = Callable[[AsyncShard, Sequence[int], Spread], Awaitable[Answers]]
@@ -32,6 +34,9 @@ class AsyncRedisGates(AsyncGates):
         self._least = 0  # the latest token that old shards tell of
         self._turn = 0
 
+    def part_of(self, gate: str) -> Hashable:
+        return None if self._opened().only is not None else self._namespace.shards_of_name("", gate)
+
     async def enter(self, entries: Sequence[Entry], *, now: int | None = None) -> list[Entered]:
         async def ask(shard: AsyncShard, some: Sequence[int], planned: Spread) -> Answers:
             args = gating.enter([entries[i] for i in some], self._least)
@@ -41,12 +46,20 @@ class AsyncRedisGates(AsyncGates):
 
         return await self._ask([each.gate for each in entries], ask)
 
-    async def keep(self, held: Sequence[Held], lease: int, *, now: int | None = None) -> list[bool]:
-        async def ask(shard: AsyncShard, some: Sequence[int], planned: Spread) -> Answers:
-            args = gating.keep([held[i] for i in some], lease)
-            return gating.held_answer(await shard.calls.do("keep", args, now, planned=planned))
+    async def keep(self, held: Sequence[Held], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
+        brief = brief and len(self._opened()) > 1
+        patience = min(lease / 1000 / PARTS, RENEWAL) if brief else None
 
-        return await self._ask([each.gate for each in held], ask)
+        async def ask(shard: AsyncShard, some: Sequence[int], planned: Spread) -> Answers:
+            if brief and shard.is_away():
+                raise Unavailable(AWAY)
+            args = gating.keep([held[i] for i in some], lease)
+            return gating.held_answer(await shard.calls.do("keep", args, now, patience=patience, planned=planned))
+
+        try:
+            return await self._ask([each.gate for each in held], ask)
+        except (Unavailable, OutcomeUnknown) as error:
+            raise self._opened().of_a_part(error, len(held)) if brief else error from error
 
     async def leave(self, held: Sequence[Held], *, now: int | None = None) -> Left:
         called: list[tuple[int, str]] = []
@@ -95,54 +108,49 @@ class AsyncRedisGates(AsyncGates):
         return gating.together(len(spends), parts, told)
 
     async def _ask(self, gates: Sequence[str], ask: Ask, size_of: Callable[[int], int] = lambda _: 0) -> list[Any]:
-        """What has an answer keeps it if shards turn out to be spread otherwise, and the rest is asked again."""
-        batch = _Batch(gates, ask, size_of)
-        while left := batch.left():
+        """Ask those for each gate that may have it, one after the other; the others side by side."""
+        chains: dict[tuple[int, ...], list[int]] = {}
+        self._opened()
+        for i, gate in enumerate(gates):
+            chains.setdefault(self._namespace.shards_of_name("", gate), []).append(i)
+
+        async def ask_for(some: Sequence[int]) -> list[Told]:
+            return await self._ask_for(some, gates, ask, size_of)
+
+        return together(len(gates), in_pieces(await AsyncRound(list(chains.values()), ask_for).answers()))
+
+    async def _ask_for(self, left: Sequence[int], gates: Sequence[str], ask: Ask, size_of: Callable[[int], int]) -> list[Told]:
+        """What has an answer keeps it if shards turn out to be spread otherwise, and the rest is asked again.
+
+        Of a part that fails no other shard is asked: the gate may be there.
+        """
+        found: list[Told] = []
+        while left:
             with contextlib.suppress(OtherSpread):
                 shards, spread = self._opened(), self._namespace.spread
                 assert spread is not None, "it is known once the engine is open"
                 for generation in spread.generations:
-                    await batch.ask_those_of(generation, left, shards, spread)
-                    left = batch.left()
-        return batch.told()
+                    asked = left
+                    by_shard = sending.by_shard(asked, lambda i, within=generation: by_name("", gates[i], within))  # type: ignore[misc]
+                    for number, at in by_shard.items():
+                        failed = False
+                        for some in gating.runs([asked[i] for i in at], size_of):
+                            found.append(await _told(ask, shards[number], some, spread, again=failed))
+                            left = [i for i in left if i not in found[-1][0]]
+                            failed = isinstance(found[-1][1], Exception)
+        return found
 
 
-class _Batch:
-    """What some shards were asked, and their answers."""
-
-    def __init__(self, gates: Sequence[str], ask: Ask, size_of: Callable[[int], int]) -> None:
-        self._gates = gates
-        self._ask = ask
-        self._size_of = size_of
-        self._answers: dict[int, Any] = {}
-        self._failed: dict[int, BideError] = {}
-
-    def left(self) -> list[int]:
-        return [i for i in range(len(self._gates)) if i not in self._answers and i not in self._failed]
-
-    async def ask_those_of(self, generation: Generation, left: Sequence[int], shards: AsyncShards, planned: Spread) -> None:
-        """Of a part that fails no other shard is asked: the gate may be there."""
-        by_shard = sending.by_shard(left, lambda i: by_name("", self._gates[i], generation))
-        for shard, at in sorted(((shards[number], at) for number, at in by_shard.items()), key=lambda part: part[0].silent):
-            for some in gating.runs([left[i] for i in at], self._size_of):
-                try:
-                    told = await self._ask(shard, some, planned)
-                except BideError as error:
-                    self._failed.update(dict.fromkeys(some, error))
-                else:
-                    pairs = zip(some, told, strict=True)
-                    self._answers.update({i: each for i, each in pairs if not isinstance(each, gating.Absent)})
-
-    def told(self) -> list[Any]:
-        answers = [self._answers.get(i) for i in range(len(self._gates))]
-        failures = list(self._failed.values())
-        if not failures:
-            return answers
-        done = [isinstance(error, ConfirmTimeout) for error in failures]
-        if not self._answers and (not any(done) or all(done)):
-            raise failures[0]
-        why = f"{failures[0]} This was one part of several, and others of the batch may have been done."
-        raise OutcomeUnknown(why, answers=answers) from failures[0]
+async def _told(ask: Ask, shard: AsyncShard, some: Sequence[int], planned: Spread, *, again: bool) -> Told:
+    """What one shard answers, but for those that it has no gate of. `again`: it has just failed to answer others."""
+    if again and shard.silent:
+        return some, Unavailable(AWAY)
+    try:
+        told = await ask(shard, some, planned)
+    except BideError as error:
+        return some, error
+    pairs = [(i, each) for i, each in zip(some, told, strict=True) if not isinstance(each, gating.Absent)]
+    return [i for i, _ in pairs], [each for _, each in pairs]
 
 
 async def recall(shard: AsyncShard, limit: int, now: int | None, *, patience: float | None = None) -> gating.RecallReply:

@@ -16,7 +16,7 @@ from bide.engines.redis.client import Address, sentinel_address
 from bide.engines.redis.failures import LOST, SentinelRefused, absent, refused
 from bide.engines.redis.namespace import ServerClock
 from bide.engines.redis.server import AsyncServer, hasty
-from bide.engines.redis.topology import Place, Span, master_of, moved, spans
+from bide.engines.redis.topology import Place, Span, master_of, moved, slot_of, spans
 from bide.errors import ConfigError
 
 LOOK = 5.0  # seconds after which Sentinels are asked again, also when all seems well
@@ -86,10 +86,9 @@ class AsyncNodes(ABC):
         connection = None
         try:
             connection = await self._asker.connect(place)
-            answers = []
             for command in commands:
                 await self._asker.send(connection, *command)
-                answers.append(await connection.read_response())
+            answers = [await connection.read_response() for _ in commands]
         except LOST:
             self._silent[place] = time.monotonic() + SILENT
             raise
@@ -190,6 +189,21 @@ class AsyncCluster(AsyncNodes):
         await self._look()
         return self._spans
 
+    async def stored(self, tags: Sequence[str], field: str) -> list[bytes]:
+        """What shards with these tags have stored in this field, where their nodes answer."""
+        if not self._spans:
+            await self._look()
+        by_node: dict[Place, list[Sequence[str]]] = {}
+        for tag in tags:
+            if (place := self._known(slot_of(tag))) is not None:
+                by_node.setdefault(place, []).append(("HMGET", f"{{{tag}}}:meta", field))
+        found: list[bytes] = []
+        for place in self._in_turn(list(by_node)):
+            if not self._is_silent(place):
+                with contextlib.suppress(*LOST, theirs.ResponseError):
+                    found += [each for [each] in await self._ask(place, *by_node[place]) if each]
+        return found
+
     async def _look(self) -> None:
         """Ask one node after the other, until one says that all is well: one that is cut off knows only what was."""
         known = [place for span in self._spans for place in (span.master, *span.replicas)]
@@ -232,11 +246,11 @@ class AsyncRoute(AsyncServer):
         self._place: Place | None = None
         self._look_later()
 
-    async def connect(self, place: Place | None = None) -> Any:
+    async def connect(self, place: Place | None = None, within: float | None = None) -> Any:
         place = await self._nodes.place_of(self._slot)
         self._follow(place)
         try:
-            connection = await super().connect(place)
+            connection = await super().connect(place, within)
         except LOST:
             self._nodes.doubt(place)
             raise

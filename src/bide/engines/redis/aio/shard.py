@@ -24,11 +24,11 @@ from bide.engines.base import (
 from bide.engines.redis.aio.calls import AsyncCalls
 from bide.engines.redis.aio.connections import AsyncConnections
 from bide.engines.redis.failures import BRIEF, Unanswered, Unconfirmed
-from bide.engines.redis.namespace import Lead, Namespace, ServerClock, check_events, check_eviction
+from bide.engines.redis.namespace import Lead, Namespace, ServerClock
 from bide.engines.redis.protocol import Arg, counting, delivering, listing, sending
 from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.spread import Spread
-from bide.errors import ConfigError, ConfirmTimeout, OutcomeUnknown
+from bide.errors import ConfirmTimeout, OutcomeUnknown
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 FREE = b"free"  # a purge that has left keys to free
@@ -51,25 +51,15 @@ class AsyncShard:
         self._lead = Lead()
         self._purged: dict[tuple[str, State], bytes] = {}  # where unfinished purges go on
 
-    async def greet(self) -> None:
-        """Check that the server answers, lets us in and evicts nothing, and learn its time. A proxy can't be asked."""
+    async def greet(self, patience: float | None = None) -> None:
+        """Check that the server answers, lets us in and evicts nothing, and learn its time."""
         if not self.clock.known:
-            await self.tell_time()
-        address = self.connections.server.address
-        if address.wake == "poll":
-            return
-        check_eviction(address, await self.calls.command("INFO", "memory"))
-        await self.calls.prepare_to_confirm()
-        if address.wake == "expiry":
-            try:
-                told = await self.calls.command("CONFIG", "GET", "notify-keyspace-events")
-            except ConfigError:
-                return  # many hosted servers don't tell, so their operator must know
-            check_events(address, told)
+            await self.tell_time(patience)
+        await self.calls.check(patience)
 
-    async def known_spread(self) -> str | None:
+    async def known_spread(self, patience: float | None = None) -> str | None:
         """How all shards are spread, as the first of them has it; None: nothing is stored yet."""
-        [spread] = await self.calls.command("HMGET", f"{self.prefix}meta", "shards")
+        [spread] = await self.calls.command("HMGET", f"{self.prefix}meta", "shards", patience=patience)
         return spread.decode() if spread else None
 
     async def since_spread(self) -> int:
@@ -84,22 +74,22 @@ class AsyncShard:
         told = await self.calls.command("HMGET", f"{self.prefix}meta", "unique", "kept")
         return max(0, *(int(until or 0) - now for until in told))
 
-    async def tell_time(self) -> None:
+    async def tell_time(self, patience: float | None = None) -> None:
         """Learn the time: an operation says when its sender last heard from the server."""
-        await self.calls.ask("time", (), None)
+        await self.calls.ask("time", (), None, patience=patience)
 
-    async def ask_for_expiry(self) -> None:
+    async def ask_for_expiry(self, patience: float | None = None) -> None:
         """From now on each wake-up also sets an alarm key that expires."""
-        await self.calls.ask("expect", (), self.clock.known)
+        await self.calls.ask("expect", (), self.clock.known, patience=patience)
 
     @property
     def silent(self) -> bool:
-        """Whether its server did not answer lately, as far as is known."""
-        return self.connections.server.presence.since > 0
+        """Whether its server does not answer, as far as is known."""
+        return self.connections.server.presence.silent
 
-    async def is_away(self) -> bool:
-        """The same, but at times it is asked again."""
-        return self.silent and await self.calls.is_away()
+    def is_away(self) -> bool:
+        """The same, but at times the server is asked again, which nobody waits for."""
+        return self.silent and self.calls.is_away()
 
     async def unblock(self, number: int) -> bool:
         """Wake a blocked listener; False when it is not blocked, or not yet. A server that is away is not waited for.
@@ -163,8 +153,8 @@ class AsyncShard:
         return await self.calls.in_passing("close", (me, *topics))
 
     async def hear(self, topics: Sequence[str]) -> bool:
-        """Whether a wake token was there; it is taken."""
-        _, woken = await self.calls.ask("hear", topics, None)
+        """Whether a wake token was there; it is taken. A server that is away is not waited for."""
+        _, woken = await self.calls.ask("hear", topics, None, patience=BRIEF)
         return bool(woken)
 
     async def sweep(self, topics: Sequence[str]) -> bool:

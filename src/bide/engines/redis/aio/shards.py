@@ -1,7 +1,7 @@
 # unasync: ../sync/shards.py
 """The shards of a namespace: on one server, on the master that Sentinels name, or over the masters of a Cluster."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from bide.engines.redis.aio.connections import AsyncConnections
@@ -11,11 +11,13 @@ from bide.engines.redis.client import Address
 from bide.engines.redis.confirming import confirmation
 from bide.engines.redis.failures import OtherSpread, other_spread
 from bide.engines.redis.namespace import Namespace
+from bide.engines.redis.presence import HASTE
 from bide.engines.redis.server import AsyncServer
 from bide.engines.redis.spread import Spread
 from bide.engines.redis.spread import read as read_spread
-from bide.engines.redis.topology import slot_of, well_placed
-from bide.errors import ConfigError
+from bide.engines.redis.topology import likely_tags, slot_of, well_placed
+from bide.errors import ConfigError, EngineError, OutcomeUnknown, Unavailable
+from bide.rounds import AsyncRound
 
 
 class _Live(NamedTuple):
@@ -87,7 +89,7 @@ class AsyncShards:
             return
         namespace, anchor = self._namespace, self.anchor
         address = namespace.address
-        known = await anchor.known_spread()
+        known = await self._known_spread(self._nodes)
         if known is None:
             chosen = well_placed(address.namespace, 0, address.shards, await self._nodes.spans())
             namespace.spread_as(Spread(0, [chosen]))
@@ -103,6 +105,36 @@ class AsyncShards:
         if not found.epoch and address.shards not in (None, found.current.size):
             raise ConfigError(other_spread(address.shown, known))
         namespace.spread_as(found)
+
+    async def _known_spread(self, nodes: AsyncCluster) -> str | None:
+        """As shard 0 has it; if that does not answer, as any other one has it."""
+        try:
+            return await self.anchor.known_spread(HASTE)
+        except Unavailable:
+            told = await nodes.stored(likely_tags(self._namespace.address.namespace), "shards")
+            known = max(map(bytes.decode, told), key=lambda text: read_spread(text).epoch, default=None)
+            return known or await self.anchor.known_spread()
+
+    async def greet(self) -> None:
+        """Check each server that answers, and the others when they are first needed. Raises Unavailable if none answers."""
+        servers = self.one_a_server()
+        if len(servers) == 1 or not await self._greet(servers, HASTE):
+            await self._greet(servers, None)
+
+    async def _greet(self, servers: Sequence[AsyncShard], patience: float | None) -> bool:
+        """Whether one of them answers."""
+        told = await AsyncRound(servers, lambda shard: shard.greet(patience)).answers()
+        failed = [each for each in told if isinstance(each, Exception)]
+        for error in failed:
+            if not isinstance(error, Unavailable) or (patience is None and len(failed) == len(servers)):
+                raise error
+        return len(failed) < len(servers)
+
+    def of_a_part(self, error: EngineError, asked: int) -> EngineError:
+        """What to tell of those who don't answer, when not all were asked that may."""
+        if (isinstance(error, OutcomeUnknown) and error.answers) or all(shard.silent for shard in self):
+            return error
+        return OutcomeUnknown(str(error), answers=[None] * asked)
 
     def one_a_server(self) -> list[AsyncShard]:
         """The first shard of each server."""

@@ -15,7 +15,7 @@ from bide.engines.base import SWEEP
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.aio.shards import AsyncShards
 from bide.engines.redis.client import Address, Wake
-from bide.engines.redis.failures import LOST, lacking, translated
+from bide.engines.redis.failures import BRIEF, LOST, lacking, translated
 from bide.engines.redis.presence import HASTE
 from bide.engines.redis.server import AsyncListener
 from bide.errors import EngineError
@@ -34,6 +34,7 @@ class AsyncWakeup(ABC):
         self._address = address
         self._shards = shards
         self._closed = False
+        self._failed = False  # the last sleep
 
     async def wait(self, topics: Sequence[str], timeout: float, *, sharp: bool) -> bool:
         """Whether a token may have ended it. `sharp`: the timeout is exact to the millisecond; otherwise the server ends it."""
@@ -42,23 +43,32 @@ class AsyncWakeup(ABC):
             return False
         end = time.monotonic() + timeout
         try:
-            return await self._sleep(topics, end, sharp)
+            woken = await self._sleep(topics, end, sharp)
+            self._failed = False
+            return woken
         except (*LOST, theirs.ResponseError, EngineError) as error:
             if isinstance(error, theirs.NoPermissionError) or lacking(error):
                 raise translated(error, self._address.shown, self._address.secrets) from None
-            await AsyncSignal().wait(max(0.0, min(end - time.monotonic(), AGAIN)))
+            failed, self._failed = self._failed, True
+            if failed or self._shards.only is not None:  # else the shards that answer are asked at once
+                await AsyncSignal().wait(max(0.0, min(end - time.monotonic(), AGAIN)))
             return True
 
     async def _sweep(self, topics: Sequence[str]) -> bool:
         """Whether there is something to do that nothing told of: the claim of a lost token, or upkeep."""
         found, shards = False, self._shards.live
         for shard in shards:
-            found = found or (not self._closed and not await shard.is_away() and await shard.sweep(topics))
+            found = found or (not self._closed and not shard.is_away() and await shard.sweep(topics))
         return found or self._shards.live is not shards  # others may have something
 
     def _present(self) -> Sequence[AsyncShard]:
         """The shards that answer, as far as is known; all if none does."""
         return [shard for shard in self._shards if not shard.silent] or self._shards.live
+
+    @property
+    def _patience(self) -> float | None:
+        """For a server, if others may answer."""
+        return BRIEF if self._shards.only is None else None
 
     async def prepare(self) -> bool:
         """Tell the shards what is needed to be woken. Whether one had not been told."""
@@ -121,7 +131,7 @@ class AsyncBlocking(AsyncWakeup):
         listeners = list(chosen.values())
         try:
             for shard, listener in chosen.items():
-                blocked.append((shard, await listener.open(), listener))
+                blocked.append((shard, await listener.open(patience=self._patience), listener))
                 self._blocked.add(blocked[-1])
                 left = max(SHORT, end - time.monotonic())
                 lists = map(f"{shard.prefix}w:".__add__, topics)
@@ -174,7 +184,7 @@ class AsyncPolling(AsyncWakeup):
     async def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
         swept = time.monotonic()
         while not self._closed:
-            for shard in self._shards:
+            for shard in self._present():
                 if await shard.hear(topics):
                     return True
             now = time.monotonic()
@@ -196,20 +206,23 @@ class AsyncExpiring(AsyncWakeup):
         self._told: set[AsyncShard] = set()
 
     async def prepare(self) -> bool:
-        untold = [shard for shard in self._shards if shard not in self._told]
+        untold = [shard for shard in self._present() if shard not in self._told]
         for shard in untold:
-            await shard.ask_for_expiry()
+            await shard.ask_for_expiry(self._patience)
             self._told.add(shard)
         return bool(untold)
 
     async def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
         if await self.prepare():  # what was sent until now set no alarm
             return True
-        alarms = {f"{shard.prefix}alarm".encode() for shard in self._shards}
-        listeners = [AsyncListener(server) for server in dict.fromkeys(shard.connections.server for shard in self._shards)]
+        present = self._present()
+        if len(present) < len(self._shards):  # others are asked when they are back
+            end = min(end, time.monotonic() + AGAIN)
+        alarms = {f"{shard.prefix}alarm".encode() for shard in present}
+        listeners = [AsyncListener(server) for server in dict.fromkeys(shard.connections.server for shard in present)]
         try:
             for listener in listeners:
-                await listener.open("SUBSCRIBE", f"__keyevent@{self._address.db}__:expired")
+                await listener.open("SUBSCRIBE", f"__keyevent@{self._address.db}__:expired", patience=self._patience)
             swept = time.monotonic()
             while not self._closed and (left := end - time.monotonic()) > 0:
                 if time.monotonic() > swept + SWEEP:

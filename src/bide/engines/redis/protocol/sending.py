@@ -247,13 +247,6 @@ def by_shard(items: Sequence[T], shard_of: Callable[[T], int]) -> dict[int, list
     return found
 
 
-def parts(items: Sequence[T], shard_of: Callable[[T], int]) -> Iterator[tuple[int, list[int]]]:
-    """Which of a batch go where in one script, so that none is long."""
-    for shard, indexes in by_shard(items, shard_of).items():
-        for first in range(0, len(indexes), PART):
-            yield shard, indexes[first : first + PART]
-
-
 def put_parts(messages: Sequence[NewMessage], shard_of: Callable[[NewMessage], int]) -> list[tuple[int, list[int]]]:
     """Which messages go where in one script: as many as fit into FULL bytes; one that has more goes alone."""
     found: list[tuple[int, list[int]]] = []

@@ -5,9 +5,10 @@ import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Tended
-from bide.engines.redis.failures import BRIEF
+from bide.engines.redis.failures import AWAY, BRIEF
 from bide.engines.redis.protocol import delivering, sending
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
@@ -16,7 +17,11 @@ from bide.wakeable import Briefly
 
 SOON = 0.5  # seconds
 LEASE = 1_000  # ms, of what is released at once
-AWAY = "A server of the queue did not answer lately. Nothing was done there."
+
+
+class _Failure(NamedTuple):
+    error: BideError
+    away: bool  # the shard does not answer, or did not then
 
 
 class Around:
@@ -43,7 +48,7 @@ class Around:
         While there is room for one message of each topic, a shard leaves room for the topics that it has no message of:
         another shard may have one. What a shard has leased that nobody is told of is released before the next claim there.
         """
-        failed: dict[Shard, BideError] = {}
+        failed: dict[Shard, _Failure] = {}
         claims = self._held(limit, lease, request, now, failed) if again else []
         found = [each for claim in claims for each in claim.messages]
         held, new = bool(found), bool(topics) or not claims
@@ -56,7 +61,7 @@ class Around:
                 if shard in failed and (claims or not last):
                     continue
                 if claims and shard.is_away():
-                    failed[shard] = Unavailable(AWAY)
+                    failed[shard] = _Failure(Unavailable(AWAY), away=True)
                     continue
                 room = 0 if held else max(0, limit - len(found))
                 named, others = _unserved_first(turned, found)
@@ -74,7 +79,7 @@ class Around:
                         _release(shard, claim.messages[room:], now)
                         found += claim.messages[:room]
                 except BideError as error:
-                    failed[shard] = error
+                    failed[shard] = _Failure(error, shard.silent)
                 else:
                     failed.pop(shard, None)
                     claims.append(claim)
@@ -112,11 +117,11 @@ class Around:
         first %= len(live)
         return sorted([*live[first:], *live[:first]], key=lambda shard: shard.silent)
 
-    def _raise(self, failed: Mapping[Shard, BideError], *, some: bool) -> None:
+    def _raise(self, failed: "Mapping[Shard, _Failure]", *, some: bool) -> None:
         """Say that a shard fails; but not that it does not answer, while others do."""
-        errors = [error for shard, error in failed.items() if not (some and shard.silent)]
-        if errors:
-            raise errors[0]
+        for failure in failed.values():
+            if not (some and failure.away):
+                raise failure.error
 
     def close(self) -> None:
         """Release what nobody was told of, where a server answers soon."""
@@ -129,7 +134,7 @@ class Around:
         with Briefly(SOON):
             self._give_back(shard, LEASE, None)
 
-    def _held(self, limit: int, lease: int, request: str, now: int | None, failed: dict[Shard, BideError]) -> list[Claim]:
+    def _held(self, limit: int, lease: int, request: str, now: int | None, failed: "dict[Shard, _Failure]") -> list[Claim]:
         """What the request holds already."""
         claims: list[Claim] = []
         shards = self._in_turn(0)
@@ -137,13 +142,13 @@ class Around:
             last = turn == len(shards) - 1
             try:
                 if claims and shard.is_away():
-                    failed[shard] = Unavailable(AWAY)
+                    failed[shard] = _Failure(Unavailable(AWAY), away=True)
                     continue
                 patience = None if last and not claims else BRIEF
                 claims.append(shard.claim(self._me, [], limit, lease, request, now, patience=patience))
                 self._untold[shard].discard(request)
             except BideError as error:
-                failed[shard] = error
+                failed[shard] = _Failure(error, shard.silent)
         return claims
 
     def _give_back(self, shard: Shard, lease: int, now: int | None) -> None:

@@ -36,6 +36,7 @@ from bide.engines.redis.script import Script
 from bide.engines.redis.server import Server, texts
 from bide.errors import Unavailable
 from bide.ids import lane
+from bide.rounds import Aside
 from bide.wakeable import Signal
 
 UNSURE = "What was sent before that may or may not have happened."
@@ -70,28 +71,28 @@ class Connection:
         """The answer to a script or a command. Raises Unanswered when it may or may not have run.
 
         It is retried until there is an answer, for `retry_for` seconds at most; as long as usual if it may have run and is to
-        `insist` on hearing so. With a confirmation it also raises Unconfirmed.
+        `insist` on hearing so, else no answer is waited for any longer than that. With a confirmation it also raises
+        Unconfirmed.
         """
         command: tuple[Text, ...] = tuple(args) if script is None else ("EVALSHA", script.sha, str(len(keys)), *keys, *args)
-        tries = Tries(self.retry_for if retry_for is None else retry_for)
+        tries, presence = Tries(self.retry_for if retry_for is None else retry_for), self._server.presence
+        within = presence.patience(retry_for) if retry_for and retry_for < self.retry_for else None
         if self._server.look_at < tries.began:
             self._server.look_again()
         while True:
-            driver, self._driver = self._driver, None
-            if driver is not None and self._version != self._server.version:
-                self._server.drop(driver)
-                driver = None
+            driver = self._taken()
+            presence.ask(self)
             try:
                 if driver is None:
-                    driver = self._server.connect()
+                    driver = self._server.connect(within=within)
                     self._version = self._server.version
-                answer = (self._ask_as_write if as_write else self._ask)(driver, command)
-                if script is not None:
-                    _check(answer)
+                answer = self._ask(driver, command, None if insist else within, as_write=as_write)
+                _check(script, answer)
+                presence.answer(self)
                 if confirmation is not None:
                     self._confirm(driver, confirmation, keys[0], tries, insist=insist)
                 self._driver = driver
-                self._server.presence.find()
+                presence.find()
                 return answer
             except theirs.ResponseError as error:
                 if script is not None and missing_script(error):
@@ -107,9 +108,18 @@ class Connection:
                 self._heed(error, tries, sent=driver is not None, insist=insist)
                 failed = error
             finally:
+                presence.end(self)
                 if driver is not self._driver:
                     self._server.drop(driver)
             self._prepare_next(failed, tries, driver)
+
+    def _taken(self) -> Any:
+        """redis-py's connection, unless it is not to be used any more."""
+        driver, self._driver = self._driver, None
+        if driver is not None and self._version != self._server.version:
+            self._server.drop(driver)
+            return None
+        return driver
 
     def _check_replica(self, driver: Any, error: theirs.ResponseError, tries: Tries) -> None:
         """Refuse a replica that the URL names. Where a master has been, there will be one again."""
@@ -117,20 +127,22 @@ class Connection:
         if not read_only(error) or tries.unsure or server.follows or server.clock.wrote or server.address.wake == "poll":
             return
         self._server.send(driver, "INFO", "replication")
-        told = _answer(driver)
+        told = self._answer(driver)
         master = None if isinstance(told, Exception) else of_replica(told)
         if master is not None:
             raise is_replica(self._server.shown, master)
 
-    def _ask(self, driver: Any, command: tuple[Text, ...]) -> Any:
+    def _ask(self, driver: Any, command: tuple[Text, ...], within: float | None, *, as_write: bool) -> Any:
+        if as_write:
+            return self._ask_as_write(driver, command, within)
         self._server.send_texts(driver, command)
-        return driver.read_response()
+        return self._server.answer(driver, within)
 
-    def _ask_as_write(self, driver: Any, command: tuple[Text, ...]) -> Any:
+    def _ask_as_write(self, driver: Any, command: tuple[Text, ...], within: float | None) -> Any:
         """In a transaction with a script, which a pause of writes holds back whole."""
         for each in (("MULTI",), ("EVAL", "return 0", "0"), command, ("EXEC",)):
             self._server.send_texts(driver, each)
-        *queued, done = [_answer(driver) for _ in range(4)]
+        *queued, done = [self._answer(driver, within) for _ in range(4)]
         for each in (*queued, *(done if isinstance(done, list) else [done])):
             if isinstance(each, Exception):
                 raise each
@@ -141,6 +153,13 @@ class Connection:
             raise translated(error, self._server.shown, self._server.secrets) from None
         if tries.unsure or (sent and not passing(error)):
             tries.has_run(self.retry_for if insist else 0.0)
+
+    def _answer(self, driver: Any, within: float | None = None) -> Any:
+        """Also an error, as a value."""
+        try:
+            return self._server.answer(driver, within)
+        except theirs.ResponseError as error:
+            return error
 
     def _prepare_next(self, failed: BaseException, tries: Tries, driver: Any) -> None:
         """Before the next try: learn where to go, and wait. Raises when there is none."""
@@ -172,7 +191,7 @@ class Connection:
         for write in touch(meta):
             self._server.send(driver, *write)
             self._server.send(driver, *confirmation.wait)
-            written, had = driver.read_response(), _answer(driver)
+            written, had = driver.read_response(), self._answer(driver)
             if written:
                 break
         missing = confirmation.missing(had)
@@ -185,7 +204,7 @@ class Connection:
         if sure is not driver or time.monotonic() > until:
             for command in AT_ONCE:
                 self._server.send(driver, *command)
-            if not syncs_at_once(_answer(driver), _answer(driver)):
+            if not syncs_at_once(self._answer(driver), self._answer(driver)):
                 return False
             self._at_once = driver, time.monotonic() + SURE
         return True
@@ -222,7 +241,8 @@ class Connections:
         self._counting = threading.RLock()  # reentrant, as a signal handler may need a connection too
         self._closed = False
         self.confirmation: Confirmation | None = asked  # after every write
-        self.unsure: bool = asked is not None and asked.on_disk  # whether the server can be asked this is not known yet
+        self.checked: bool = False  # whether it is known that the server keeps what it takes, and how that is asked
+        self.aside: Aside = Aside()
 
     def take(self) -> Connection:
         if self._free.empty():
@@ -248,19 +268,14 @@ class Connections:
 
     def close(self) -> None:
         self._closed = True
+        self.aside.close()
         for _ in range(self._free.qsize()):
             self.give(self._free.get())
 
 
-def _answer(driver: Any) -> Any:
-    """Also an error, as a value."""
-    try:
-        return driver.read_response()
-    except theirs.ResponseError as error:
-        return error
-
-
-def _check(answer: object) -> None:
+def _check(script: Script | None, answer: object) -> None:
     """Every script answers a list that begins with the time. All else is not from our server, or not to our command."""
-    if not (isinstance(answer, list) and answer and isinstance(answer[0], bytes) and answer[0].isdigit()):
+    if script is not None and not (
+        isinstance(answer, list) and answer and isinstance(answer[0], bytes) and answer[0].isdigit()
+    ):
         raise theirs.InvalidResponse("the answer is not one of bide's scripts")

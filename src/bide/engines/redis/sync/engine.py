@@ -4,7 +4,7 @@
 import contextlib
 import math
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from random import randrange
 
 from msgspec.structs import replace
@@ -73,8 +73,7 @@ class Redis(Engine):
             shards = Shards(self._namespace)
             try:
                 shards.open()
-                for shard in shards.one_a_server():
-                    shard.greet()
+                shards.greet()
                 wakeup = WAKEUPS[self._namespace.address.wake](self._namespace.address, shards)
                 wakeup.prepare()
             except BaseException:
@@ -108,6 +107,14 @@ class Redis(Engine):
         if shards is not None:
             shards.abandon()
 
+    def part_of(self, item: NewMessage | Ref | End) -> Hashable:
+        """The shards that know of it, if there are several."""
+        if self._shards is None or self._shards.only is not None:
+            return None
+        if isinstance(item, End):
+            return (self._namespace.shard_of_id(item),)
+        return self._namespace.shards_of_ref(item) if isinstance(item, Ref) else self._sends.shards_of(item)
+
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
         self._opened()
         return self._sends.put(messages, now)
@@ -133,9 +140,7 @@ class Redis(Engine):
         return claim
 
     def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
-        return self._divided().by_shard(
-            ends, self._namespace.shard_of_id, lambda shard, some: shard.settle(some, now), wait_for="the only part"
-        )
+        return self._divided().by_shard(ends, self._namespace.shard_of_id, lambda shard, some: shard.settle(some, now))
 
     def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
         if brief and len(self._opened()) > 1:

@@ -9,15 +9,19 @@ from msgspec.structs import replace
 
 from bide.core.when import check_delay
 from bide.engines.base import NewMessage
-from bide.engines.redis.failures import BRIEF, OtherSpread
-from bide.engines.redis.namespace import Namespace
+from bide.engines.redis.answers import Told, in_pieces, sent_together
+from bide.engines.redis.failures import AWAY, BRIEF, OtherSpread
+from bide.engines.redis.namespace import Namespace, by_name
 from bide.engines.redis.protocol import sending
 from bide.engines.redis.spread import Generation, Spread
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
-from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown, Unavailable
+from bide.errors import BideError, Unavailable
 from bide.ids import lane
+from bide.rounds import Round
 from bide.types import Sent
+
+TURNS = 8  # names a shard that are tried for one that leads to a shard which answers
 
 
 class Sends:
@@ -63,55 +67,80 @@ class Sends:
         return shard.put(messages, spread, now)
 
     def _put_apart(self, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
-        """Send in several parts. Each message has an operation, so all can be sent again if one part fails.
+        """Send in several parts, side by side. Each message has an operation, so all can be sent again if one part fails.
 
         While some shards empty themselves, they are asked first what they know of a message with a name.
         """
+        shards, (*old, current) = self._shards, self._spread().generations
         name = lane()
-        named_before = list(map(_has_name, messages))
-        named = [new if new.operation else replace(new, operation=f"{name}#{i}") for i, new in enumerate(messages)]
-        for shard, indexes in self._parts(named, self._spread().current):  # before the first part is taken
-            for i in indexes:
-                check_delay(named[i].delay, named[i].at, max(self._shards[shard].clock.known, now or 0))
-        answers: dict[int, Sent] = {}
-        unconfirmed: dict[int, ConfirmTimeout] = {}
-        while len(answers) + len(unconfirmed) < len(named):
-            try:
-                with contextlib.suppress(OtherSpread):  # what is left may go to others
-                    self._put_left(named, named_before, answers, unconfirmed, now)
-            except BideError as error:
-                if not answers and not unconfirmed and not isinstance(error, OutcomeUnknown):
-                    raise
-                told = f"{error} This was one part of several, and others of the batch were taken."
-                operations = [new.operation or "" for new in named]
-                raise OutcomeUnknown(told if answers or unconfirmed else str(error), operations=operations) from None
-        for short in unconfirmed.values():  # all is done
-            raise ConfirmTimeout(str(short), operations=[new.operation or "" for new in named])
-        return [answers[i] for i in range(len(named))]
+        named = [new if new.operation else self._named(new, f"{name}#{i}") for i, new in enumerate(messages)]
+        clock = max(shard.clock.known for shard in shards)
+        for new in named:  # before the first part is taken
+            check_delay(new.delay, new.at, max(clock, now or 0))
+        known = [_has_name(new) for new in messages]
+        chains: dict[tuple[int, ...], list[int]] = {}
+        for i, new in enumerate(named):
+            chains.setdefault(self._chain(new, (*old, current) if known[i] else (current,)), []).append(i)
+
+        def put(some: Sequence[int]) -> list[Told]:
+            return self._put_left(named, some, known, now)
+
+        told = list(in_pieces(Round(list(chains.values()), put).answers()))
+        return sent_together(len(named), told, [new.operation or "" for new in named])
+
+    def shards_of(self, new: NewMessage) -> tuple[int, ...]:
+        """The shards that may know of a message, in the order in which they are asked; none if any may take it."""
+        return self._chain(new, self._spread().generations) if _has_name(new) else ()
+
+    def _chain(self, new: NewMessage, generations: Sequence[Generation]) -> tuple[int, ...]:
+        return tuple(self._namespace.shard_of(new, 0, each) for each in generations)
 
     def _put_left(
+        self, messages: Sequence[NewMessage], left: Sequence[int], known: Sequence[bool], now: int | None
+    ) -> list[Told]:
+        """Those of one chain of shards. What is left when messages turn out to be spread otherwise is planned anew."""
+        found: list[Told] = []
+        while left:
+            with contextlib.suppress(OtherSpread):
+                spread = self._spread()
+                for generation in spread.generations:
+                    current = generation is spread.current
+                    asked = [i for i in left if current or known[i]]
+                    failed: Shard | None = None
+                    for number, at in self._parts([messages[i] for i in asked], generation):
+                        some, shard = [asked[k] for k in at], self._shards[number]
+                        if shard is failed and shard.silent:
+                            found.append((some, Unavailable(AWAY)))
+                        else:
+                            found.append(self._told(shard, messages, some, spread, current, now))
+                        failed = shard if isinstance(found[-1][1], Exception) else None
+                        left = [i for i in left if i not in found[-1][0]]
+        return found
+
+    def _told(
         self,
+        shard: Shard,
         messages: Sequence[NewMessage],
-        ask_old: Sequence[bool],
-        answers: dict[int, Sent],
-        unconfirmed: dict[int, ConfirmTimeout],
+        some: Sequence[int],
+        spread: Spread,
+        current: bool,
         now: int | None,
-    ) -> None:
-        """What has no answer yet. What is done and not confirmed keeps no other part from being done."""
-        spread = self._spread()
-        for generation in spread.generations:
-            current = generation is spread.current
-            left = [i for i in range(len(messages)) if i not in {*answers, *unconfirmed} and (current or ask_old[i])]
-            for number, at in self._parts([messages[i] for i in left], generation):
-                shard, some = self._shards[number], [messages[left[k]] for k in at]
-                try:
-                    told = (shard.put if current else shard.put_known)(some, spread, now)
-                except ConfirmTimeout as error:
-                    if not current:
-                        raise  # it may know nothing of them
-                    unconfirmed.update({left[k]: error for k in at})
-                else:
-                    answers.update({left[k]: sent for k, sent in zip(at, told, strict=True) if sent is not None})
+    ) -> Told:
+        """What one shard answers, but for those that it knows nothing of."""
+        try:
+            told = (shard.put if current else shard.put_known)([messages[i] for i in some], spread, now)
+        except BideError as error:
+            return some, error
+        pairs = [(i, sent) for i, sent in zip(some, told, strict=True) if sent is not None]
+        return [i for i, _ in pairs], [sent for _, sent in pairs]
+
+    def _named(self, new: NewMessage, name: str) -> NewMessage:
+        """With an operation, which leads a message without a key to a shard that answers."""
+        if new.key is None:
+            current = self._spread().current
+            names = (name, *(f"{name}.{turn}" for turn in range(current.size * TURNS)))
+            name = next((each for each in names if not self._shards[by_name(new.topic, each, current)].silent), name)
+        return replace(new, operation=name)
 
     def _parts(self, messages: Sequence[NewMessage], generation: Generation) -> list[tuple[int, list[int]]]:
         any_shard = self._any_shard(generation)

@@ -22,13 +22,13 @@ from bide.engines.base import (
     Window,
 )
 from bide.engines.redis.failures import BRIEF, Unanswered, Unconfirmed
-from bide.engines.redis.namespace import Lead, Namespace, ServerClock, check_events, check_eviction
+from bide.engines.redis.namespace import Lead, Namespace, ServerClock
 from bide.engines.redis.protocol import Arg, counting, delivering, listing, sending
 from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.spread import Spread
 from bide.engines.redis.sync.calls import Calls
 from bide.engines.redis.sync.connections import Connections
-from bide.errors import ConfigError, ConfirmTimeout, OutcomeUnknown
+from bide.errors import ConfirmTimeout, OutcomeUnknown
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 FREE = b"free"  # a purge that has left keys to free
@@ -49,25 +49,15 @@ class Shard:
         self._lead = Lead()
         self._purged: dict[tuple[str, State], bytes] = {}  # where unfinished purges go on
 
-    def greet(self) -> None:
-        """Check that the server answers, lets us in and evicts nothing, and learn its time. A proxy can't be asked."""
+    def greet(self, patience: float | None = None) -> None:
+        """Check that the server answers, lets us in and evicts nothing, and learn its time."""
         if not self.clock.known:
-            self.tell_time()
-        address = self.connections.server.address
-        if address.wake == "poll":
-            return
-        check_eviction(address, self.calls.command("INFO", "memory"))
-        self.calls.prepare_to_confirm()
-        if address.wake == "expiry":
-            try:
-                told = self.calls.command("CONFIG", "GET", "notify-keyspace-events")
-            except ConfigError:
-                return  # many hosted servers don't tell, so their operator must know
-            check_events(address, told)
+            self.tell_time(patience)
+        self.calls.check(patience)
 
-    def known_spread(self) -> str | None:
+    def known_spread(self, patience: float | None = None) -> str | None:
         """How all shards are spread, as the first of them has it; None: nothing is stored yet."""
-        [spread] = self.calls.command("HMGET", f"{self.prefix}meta", "shards")
+        [spread] = self.calls.command("HMGET", f"{self.prefix}meta", "shards", patience=patience)
         return spread.decode() if spread else None
 
     def since_spread(self) -> int:
@@ -82,21 +72,21 @@ class Shard:
         told = self.calls.command("HMGET", f"{self.prefix}meta", "unique", "kept")
         return max(0, *(int(until or 0) - now for until in told))
 
-    def tell_time(self) -> None:
+    def tell_time(self, patience: float | None = None) -> None:
         """Learn the time: an operation says when its sender last heard from the server."""
-        self.calls.ask("time", (), None)
+        self.calls.ask("time", (), None, patience=patience)
 
-    def ask_for_expiry(self) -> None:
+    def ask_for_expiry(self, patience: float | None = None) -> None:
         """From now on each wake-up also sets an alarm key that expires."""
-        self.calls.ask("expect", (), self.clock.known)
+        self.calls.ask("expect", (), self.clock.known, patience=patience)
 
     @property
     def silent(self) -> bool:
-        """Whether its server did not answer lately, as far as is known."""
-        return self.connections.server.presence.since > 0
+        """Whether its server does not answer, as far as is known."""
+        return self.connections.server.presence.silent
 
     def is_away(self) -> bool:
-        """The same, but at times it is asked again."""
+        """The same, but at times the server is asked again, which nobody waits for."""
         return self.silent and self.calls.is_away()
 
     def unblock(self, number: int) -> bool:
@@ -161,8 +151,8 @@ class Shard:
         return self.calls.in_passing("close", (me, *topics))
 
     def hear(self, topics: Sequence[str]) -> bool:
-        """Whether a wake token was there; it is taken."""
-        _, woken = self.calls.ask("hear", topics, None)
+        """Whether a wake token was there; it is taken. A server that is away is not waited for."""
+        _, woken = self.calls.ask("hear", topics, None, patience=BRIEF)
         return bool(woken)
 
     def sweep(self, topics: Sequence[str]) -> bool:

@@ -1,21 +1,23 @@
 # Generated from ../aio/shards.py by tools/unasync.py; change that file instead.
 """The shards of a namespace: on one server, on the master that Sentinels name, or over the masters of a Cluster."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from bide.engines.redis.client import Address
 from bide.engines.redis.confirming import confirmation
 from bide.engines.redis.failures import OtherSpread, other_spread
 from bide.engines.redis.namespace import Namespace
+from bide.engines.redis.presence import HASTE
 from bide.engines.redis.server import Server
 from bide.engines.redis.spread import Spread
 from bide.engines.redis.spread import read as read_spread
 from bide.engines.redis.sync.connections import Connections
 from bide.engines.redis.sync.nodes import Cluster, Route, Sentinels
 from bide.engines.redis.sync.shard import Shard
-from bide.engines.redis.topology import slot_of, well_placed
-from bide.errors import ConfigError
+from bide.engines.redis.topology import likely_tags, slot_of, well_placed
+from bide.errors import ConfigError, EngineError, OutcomeUnknown, Unavailable
+from bide.rounds import Round
 
 
 class _Live(NamedTuple):
@@ -87,7 +89,7 @@ class Shards:
             return
         namespace, anchor = self._namespace, self.anchor
         address = namespace.address
-        known = anchor.known_spread()
+        known = self._known_spread(self._nodes)
         if known is None:
             chosen = well_placed(address.namespace, 0, address.shards, self._nodes.spans())
             namespace.spread_as(Spread(0, [chosen]))
@@ -103,6 +105,36 @@ class Shards:
         if not found.epoch and address.shards not in (None, found.current.size):
             raise ConfigError(other_spread(address.shown, known))
         namespace.spread_as(found)
+
+    def _known_spread(self, nodes: Cluster) -> str | None:
+        """As shard 0 has it; if that does not answer, as any other one has it."""
+        try:
+            return self.anchor.known_spread(HASTE)
+        except Unavailable:
+            told = nodes.stored(likely_tags(self._namespace.address.namespace), "shards")
+            known = max(map(bytes.decode, told), key=lambda text: read_spread(text).epoch, default=None)
+            return known or self.anchor.known_spread()
+
+    def greet(self) -> None:
+        """Check each server that answers, and the others when they are first needed. Raises Unavailable if none answers."""
+        servers = self.one_a_server()
+        if len(servers) == 1 or not self._greet(servers, HASTE):
+            self._greet(servers, None)
+
+    def _greet(self, servers: Sequence[Shard], patience: float | None) -> bool:
+        """Whether one of them answers."""
+        told = Round(servers, lambda shard: shard.greet(patience)).answers()
+        failed = [each for each in told if isinstance(each, Exception)]
+        for error in failed:
+            if not isinstance(error, Unavailable) or (patience is None and len(failed) == len(servers)):
+                raise error
+        return len(failed) < len(servers)
+
+    def of_a_part(self, error: EngineError, asked: int) -> EngineError:
+        """What to tell of those who don't answer, when not all were asked that may."""
+        if (isinstance(error, OutcomeUnknown) and error.answers) or all(shard.silent for shard in self):
+            return error
+        return OutcomeUnknown(str(error), answers=[None] * asked)
 
     def one_a_server(self) -> list[Shard]:
         """The first shard of each server."""

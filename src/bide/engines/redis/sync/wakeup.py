@@ -13,7 +13,7 @@ import redis.exceptions as theirs
 
 from bide.engines.base import SWEEP
 from bide.engines.redis.client import Address, Wake
-from bide.engines.redis.failures import LOST, lacking, translated
+from bide.engines.redis.failures import BRIEF, LOST, lacking, translated
 from bide.engines.redis.presence import HASTE
 from bide.engines.redis.server import Listener
 from bide.engines.redis.sync.shard import Shard
@@ -34,6 +34,7 @@ class Wakeup(ABC):
         self._address = address
         self._shards = shards
         self._closed = False
+        self._failed = False  # the last sleep
 
     def wait(self, topics: Sequence[str], timeout: float, *, sharp: bool) -> bool:
         """Whether a token may have ended it. `sharp`: the timeout is exact to the millisecond; otherwise the server ends it."""
@@ -42,11 +43,15 @@ class Wakeup(ABC):
             return False
         end = time.monotonic() + timeout
         try:
-            return self._sleep(topics, end, sharp)
+            woken = self._sleep(topics, end, sharp)
+            self._failed = False
+            return woken
         except (*LOST, theirs.ResponseError, EngineError) as error:
             if isinstance(error, theirs.NoPermissionError) or lacking(error):
                 raise translated(error, self._address.shown, self._address.secrets) from None
-            Signal().wait(max(0.0, min(end - time.monotonic(), AGAIN)))
+            failed, self._failed = self._failed, True
+            if failed or self._shards.only is not None:  # else the shards that answer are asked at once
+                Signal().wait(max(0.0, min(end - time.monotonic(), AGAIN)))
             return True
 
     def _sweep(self, topics: Sequence[str]) -> bool:
@@ -59,6 +64,11 @@ class Wakeup(ABC):
     def _present(self) -> Sequence[Shard]:
         """The shards that answer, as far as is known; all if none does."""
         return [shard for shard in self._shards if not shard.silent] or self._shards.live
+
+    @property
+    def _patience(self) -> float | None:
+        """For a server, if others may answer."""
+        return BRIEF if self._shards.only is None else None
 
     def prepare(self) -> bool:
         """Tell the shards what is needed to be woken. Whether one had not been told."""
@@ -121,7 +131,7 @@ class Blocking(Wakeup):
         listeners = list(chosen.values())
         try:
             for shard, listener in chosen.items():
-                blocked.append((shard, listener.open(), listener))
+                blocked.append((shard, listener.open(patience=self._patience), listener))
                 self._blocked.add(blocked[-1])
                 left = max(SHORT, end - time.monotonic())
                 lists = map(f"{shard.prefix}w:".__add__, topics)
@@ -174,7 +184,7 @@ class Polling(Wakeup):
     def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
         swept = time.monotonic()
         while not self._closed:
-            for shard in self._shards:
+            for shard in self._present():
                 if shard.hear(topics):
                     return True
             now = time.monotonic()
@@ -196,20 +206,23 @@ class Expiring(Wakeup):
         self._told: set[Shard] = set()
 
     def prepare(self) -> bool:
-        untold = [shard for shard in self._shards if shard not in self._told]
+        untold = [shard for shard in self._present() if shard not in self._told]
         for shard in untold:
-            shard.ask_for_expiry()
+            shard.ask_for_expiry(self._patience)
             self._told.add(shard)
         return bool(untold)
 
     def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
         if self.prepare():  # what was sent until now set no alarm
             return True
-        alarms = {f"{shard.prefix}alarm".encode() for shard in self._shards}
-        listeners = [Listener(server) for server in dict.fromkeys(shard.connections.server for shard in self._shards)]
+        present = self._present()
+        if len(present) < len(self._shards):  # others are asked when they are back
+            end = min(end, time.monotonic() + AGAIN)
+        alarms = {f"{shard.prefix}alarm".encode() for shard in present}
+        listeners = [Listener(server) for server in dict.fromkeys(shard.connections.server for shard in present)]
         try:
             for listener in listeners:
-                listener.open("SUBSCRIBE", f"__keyevent@{self._address.db}__:expired")
+                listener.open("SUBSCRIBE", f"__keyevent@{self._address.db}__:expired", patience=self._patience)
             swept = time.monotonic()
             while not self._closed and (left := end - time.monotonic()) > 0:
                 if time.monotonic() > swept + SWEEP:

@@ -1,0 +1,230 @@
+"""One of three masters is frozen, and there is nobody to take its place: who needs only the others feels nothing."""
+
+import asyncio
+import contextlib
+import itertools
+import time
+import zlib
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from bide import AsyncQueue, Locked, LockLost, Outgoing, Queue, Worker
+from bide.engines.redis.topology import slot_of
+from tests.servers.cluster import RedisCluster
+from tests.servers.programs import needs_groups
+
+SHARDS = 3
+CALM = 60_000  # milliseconds
+SOON = 3.0  # seconds: less than the 5 that a command waits for an answer, and the 15 for which it is repeated
+_namespaces = map("away{}".format, itertools.count())
+
+
+@pytest.fixture(scope="module")
+def masters() -> Iterator[RedisCluster]:
+    needs_groups()
+    with RedisCluster(masters=SHARDS, replicas=0, cluster_require_full_coverage="no") as cluster:
+        for node in cluster.nodes:  # or a busy machine has them miss one another, and the whole Cluster stops
+            node.ask("CONFIG", "SET", "cluster-node-timeout", CALM)
+        yield cluster
+
+
+@pytest.fixture
+def url(masters: RedisCluster) -> str:
+    return f"{masters.url}?namespace={next(_namespaces)}"
+
+
+def shard_of(topic: str, key: str) -> int:
+    return zlib.crc32(f"{topic} {key}".encode()) % SHARDS
+
+
+def keys_of(shard: int, many: int, topic: str = "t") -> list[str]:
+    return list(itertools.islice((key for key in map("k{}".format, itertools.count()) if shard_of(topic, key) == shard), many))
+
+
+def gates_of(shard: int, many: int) -> list[str]:
+    """Names of locks."""
+    names = map("L{}".format, itertools.count())
+    return list(itertools.islice((name for name in names if shard_of("", f"lock {name}") == shard), many))
+
+
+async def engine_of(queue: AsyncQueue) -> Any:
+    engine: Any = await queue.session.engine()
+    return engine._engine
+
+
+@contextlib.asynccontextmanager
+async def frozen(masters: RedisCluster, queue: AsyncQueue, shard: int) -> AsyncIterator[None]:
+    """The master of a shard stands still."""
+    engine = await engine_of(queue)
+    master = masters.node_of(slot_of(engine._namespace.tag(shard)))
+    masters.freeze(master)
+    try:
+        yield
+    finally:
+        masters.thaw(master)
+
+
+async def test_leases_in_other_shards_are_kept_although_the_heartbeat_begins_while_a_shard_is_away(
+    masters: RedisCluster, url: str
+) -> None:
+    async with AsyncQueue(url) as queue, AsyncQueue(url) as other:
+        await other.stats("t")
+        for shard in range(SHARDS):
+            await queue.send_many("t", [Outgoing(shard, key=key) for key in keys_of(shard, 5)])
+        held: list[Any] = []
+        async with contextlib.aclosing(queue.listen("t", limit=20, lease="3s")) as deliveries:
+            async for delivery in deliveries:
+                held.append(delivery)
+                if len(held) == 5 * SHARDS:
+                    break
+            async with frozen(masters, queue, 2):
+                until = time.monotonic() + 8
+                while time.monotonic() < until:
+                    assert await other.receive("t", limit=20, wait=0.5) == []
+                for each in held:
+                    if each.body != 2:
+                        await each.ack()
+
+
+async def test_locks_in_other_shards_are_kept_and_can_be_taken_while_a_shard_is_away(masters: RedisCluster, url: str) -> None:
+    async with AsyncQueue(url) as queue, AsyncQueue(url) as other:
+        await other.stats("t")
+        names = [*gates_of(0, 2), *gates_of(1, 2)]
+        async with contextlib.AsyncExitStack() as stack:
+            locks = [await stack.enter_async_context(queue.lock(name, ttl="3s")) for name in names]
+            stack.push_async_exit(gives_up_its_lock)
+            await stack.enter_async_context(queue.lock(gates_of(2, 1)[0], ttl="3s"))
+            async with frozen(masters, queue, 2):
+                until = time.monotonic() + 8
+                while time.monotonic() < until:
+                    for name in names:
+                        with pytest.raises(Locked):
+                            async with other.lock(name, ttl="3s"):
+                                raise AssertionError("taken")
+                    await asyncio.sleep(0.2)
+                began = time.monotonic()
+                async with other.lock(gates_of(0, 3)[2], ttl="3s"):
+                    assert time.monotonic() - began < SOON
+                assert [lock.lost for lock in locks] == [False] * len(locks)
+
+
+async def gives_up_its_lock(kind: Any, error: Any, trace: Any) -> bool:
+    """That of the shard which is away is lost."""
+    return isinstance(error, LockLost)
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+async def test_a_program_starts_while_a_shard_is_away(masters: RedisCluster, url: str, shard: int) -> None:
+    async with AsyncQueue(url) as queue:
+        for each in range(SHARDS):
+            await queue.send_many("t", [Outgoing(each, key=key) for key in keys_of(each, 3)])
+        async with frozen(masters, queue, shard):
+            began = time.monotonic()
+            bodies = await asyncio.to_thread(begin, url, shard)
+            seconds = time.monotonic() - began
+    assert sorted(bodies) == sorted([each for each in range(SHARDS) if each != shard] * 3 + [9])
+    assert seconds < 2 * SOON
+
+
+def begin(url: str, shard: int) -> list[Any]:
+    """What a new program finds."""
+    with Queue(url) as queue:
+        queue.send("t", 9, key=keys_of((shard + 1) % SHARDS, 4)[3])
+        found: list[Any] = []
+        while some := queue.receive("t", limit=20):
+            found += [each.body for each in some]
+            queue.ack_many(some)
+        with queue.lock(gates_of((shard + 1) % SHARDS, 1)[0]):
+            return found
+
+
+async def test_sends_with_a_key_of_another_shard_wait_for_none_that_is_away(masters: RedisCluster, url: str) -> None:
+    async with AsyncQueue(url) as queue:
+        await queue.send("t", 0)
+        slow: list[float] = []
+
+        async def timed(call: Any) -> None:
+            began = time.monotonic()
+            await call
+            slow.append(time.monotonic() - began)
+
+        async with frozen(masters, queue, 2), asyncio.TaskGroup() as group:
+            away = [asyncio.create_task(queue.send("t", 2, key=key)) for key in keys_of(2, 5)]
+            for first, second in zip(keys_of(0, 60), keys_of(1, 60), strict=True):
+                for key in (first, second):
+                    group.create_task(timed(queue.send("t", 1, key=key, delay=100)))
+                await asyncio.sleep(0.02)
+            for key in keys_of(0, 20):
+                group.create_task(timed(queue.cancel(topic="t", key=key)))
+                group.create_task(timed(queue.reschedule(topic="t", key=key, delay=50)))
+                await asyncio.sleep(0.02)
+            for _ in range(40):
+                group.create_task(timed(queue.send("t", 3)))
+                await asyncio.sleep(0.02)
+            assert not any(task.done() for task in away)
+        assert max(slow[-40:]) < SOON or sum(each > SOON for each in slow[-40:]) <= 3  # what was on its way to it
+        assert max(slow[:160]) < 1
+        await asyncio.gather(*away)
+
+
+LIMITS: dict[str, dict[str, Any]] = {
+    "lock": {"lock": "l:{n}"},
+    "rate": {"rate": "100/s", "per": "{n}"},
+    "concurrency": {"concurrency": 5, "per": "{n}"},
+    "keep": {"keep": "1m"},
+}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+async def test_a_worker_goes_on_with_what_needs_only_other_shards(masters: RedisCluster, url: str, limit: str) -> None:
+    done: dict[int, float] = {}
+    changed = asyncio.Event()
+    async with AsyncQueue(url) as queue:
+
+        @queue.task("t", **LIMITS[limit])
+        async def handle(n: int) -> int:
+            done[n] = time.monotonic()
+            changed.set()
+            return n
+
+        engine = await engine_of(queue)
+
+        def needs(n: int) -> set[int]:
+            """The shards of its gates."""
+            limits = handle.definition.limits
+            gates = limits.steps({"n": n}) if limits is not None else []
+            return {shard for each in gates for shard in engine.gates.part_of(each.gate)}
+
+        keys = zip(map("k{}".format, itertools.count()), itertools.count(), strict=True)
+        well = ((key, n) for key, n in keys if shard_of("t", key) != 2 and 2 not in needs(n))
+        ill = ((key, n) for key, n in keys if shard_of("t", key) == 2 or 2 in needs(n))
+        sent: dict[int, float] = {}
+
+        async def handled(many: Iterable[int], seconds: float) -> None:
+            async with asyncio.timeout(seconds):
+                while not done.keys() >= set(many):
+                    changed.clear()
+                    await changed.wait()
+
+        async def send(key: str, n: int) -> None:
+            sent[n] = time.monotonic()
+            await handle.options(key=key).send(n)
+
+        async with Worker(queue, concurrency=20), asyncio.TaskGroup() as group:
+            for _ in range(20):
+                await send(*next(well))
+            away = [asyncio.ensure_future(send(*next(ill))) for _ in range(20)]
+            async with frozen(masters, queue, 2):
+                own: list[int] = []
+                for key, n in itertools.islice(well, 100):
+                    own.append(n)
+                    group.create_task(send(key, n))
+                    await asyncio.sleep(0.03)
+                await handled(own, SOON)
+                late = sorted(done[n] - sent[n] for n in own)
+                assert late[-1] < SOON, late[-5:]
+                assert late[90] < 0.3, late[-12:]
+            await asyncio.gather(*away)
+            await handled(sent, 30)
