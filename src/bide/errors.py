@@ -114,14 +114,12 @@ class OutcomeUnknown(EngineError):
         *,
         operations: "Sequence[str]" = (),
         answers: "Sequence[Any]" = (),
-        untried: "Sequence[int]" = (),
     ) -> None:
-        """Of a batch of an engine: the answers of the parts that were done, None for others; and which were not tried."""
+        """`answers`: of a batch of an engine, those of the parts that were done; None for others."""
         super().__init__(message)
         self.operation: str | None = operation or (operations[0] if len(operations) == 1 else None)
         self.operations: Sequence[str] = operations
         self.answers: Sequence[Any] = answers
-        self.untried: Sequence[int] = untried
 
 
 class ConfirmTimeout(OutcomeUnknown):

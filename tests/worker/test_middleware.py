@@ -10,6 +10,7 @@ import pytest
 
 from bide import AsyncQueue, Bury, Call, Hook, current, steps
 from bide.engines.base import End
+from bide.queue.batching import Line
 from bide.worker.ending import Ending
 from bide.worker.settling import Settling
 from tests.worker.test_running import ended
@@ -162,9 +163,10 @@ async def test_an_end_that_a_ctrl_c_in_a_hook_kept_back_is_told_in_the_last_word
     handling: Any = object()
     settling = Settling(engine, lambda *told: settled.append(told))
     end = End("a", "id", "token", "done")
-    settling.waiting.append((handling, end))
+    line = settling._lines[None] = Line(None, settling)
+    line.waiting.append((handling, end))
     with pytest.raises(KeyboardInterrupt):
-        await settling._work()
+        await line._work()
     assert await settling.drain(Ending(asyncio.get_running_loop().time())) == 0
     assert settled == [([(handling, end)], ["done"])]
 

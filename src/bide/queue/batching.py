@@ -1,22 +1,27 @@
 """Many callers, few calls. In an event loop what gathers while a call is under way goes into the next one, with no
 added wait; a thread makes its calls itself.
+
+Each part of the engine has a line of its own, so that one that does not answer holds up none of the others.
 """
 
 import abc
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 
-from bide.engines.base import MAX_BATCH
+from bide.engines.base import ANY_PART, MAX_BATCH
 from bide.errors import OutcomeUnknown, Unavailable, Unsupported
 
 E = TypeVar("E")
 T = TypeVar("T")
 R = TypeVar("R")
+PATIENCE = 0.2  # seconds for a call that any part may answer, before the next one begins beside it
+BESIDE = 8  # calls at most that may be left behind like this
 
 
 class Batching(Generic[T, R]):
-    def __init__(self, call: Callable[[Sequence[T]], Sequence[R]]) -> None:
+    def __init__(self, call: Callable[[Sequence[T]], Sequence[R]], part_of: Callable[[T], Hashable]) -> None:
+        """`part_of` is for event loops."""
         self._call = call
 
     def add(self, item: T) -> R:
@@ -26,19 +31,16 @@ class Batching(Generic[T, R]):
         """Nothing is ever on its way here."""
 
 
-class Collector(abc.ABC, Generic[E]):
-    """What gathers while a call is under way goes into the next one."""
+class Line(Generic[E]):
+    """What waits for one part of the engine. What gathers while a call is under way goes into the next one."""
 
-    def __init__(self) -> None:
+    def __init__(self, part: Hashable, collector: "Collector[E]") -> None:
+        self.part: Hashable = part
+        self._collector = collector
         self._singly = 0  # so many go into calls of their own
         self.waiting: list[E] = []
         self.under_way: list[E] = []
         self.caller: asyncio.Task[None] | None = None
-
-    def put(self, entry: E) -> None:
-        self.waiting.append(entry)
-        if self.caller is None:
-            self.begin()
 
     def begin(self) -> "asyncio.Task[None]":
         if self.caller is None:  # a factory of the loop's may begin a task before it gives it
@@ -51,25 +53,11 @@ class Collector(abc.ABC, Generic[E]):
                 size = 1 if self._singly else MAX_BATCH
                 self._singly = max(0, self._singly - 1)
                 self.under_way, self.waiting = self.waiting[:size], self.waiting[size:]
-                await self.one_call(self.under_way)
+                await self._collector.one_call(self, self.under_way)
                 self.under_way = []
         finally:
             self.caller = None
-            if self.waiting:
-                self.stopped()
-
-    async def emptied(self) -> None:
-        """Wait until nothing is on its way."""
-        while self.caller is not None:
-            await asyncio.shield(self.caller)
-
-    def drop(self) -> None:
-        """Give up what is left."""
-        if self.caller is not None:
-            self.caller.cancel()
-
-    @abc.abstractmethod
-    async def one_call(self, batch: list[E]) -> None: ...
+            self._collector.over(self)
 
     def bring_again(self, batch: list[E], *, singly: bool = False) -> None:
         """Have a batch go first into the next calls; one by one if one of it may be why its call broke down."""
@@ -83,16 +71,67 @@ class Collector(abc.ABC, Generic[E]):
         self.under_way = []
         self.waiting += batch
 
-    def stopped(self) -> None:
-        """The loop was stopped before all were called for."""
+
+class Collector(abc.ABC, Generic[E]):
+    """A line for each part of the engine, made when there is something for it."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Hashable, Line[E]] = {}
+
+    @property
+    def lines(self) -> list[Line[E]]:
+        return list(self._lines.values())
+
+    def put(self, entry: E) -> None:
+        part = self.part_of(entry)
+        line = self._lines.get(part)
+        if line is None:
+            line = self._lines[part] = Line(part, self)
+        line.waiting.append(entry)
+        if line.caller is None:
+            line.begin()
+
+    def part_of(self, entry: E) -> Hashable:
+        """Which part of the engine it concerns; the same for all where there is only one."""
+        return None
+
+    def over(self, line: Line[E]) -> None:
+        """A line has nothing left, or its caller was stopped."""
+        if line.waiting:
+            self.stopped(line)
+        if not line.waiting and line.part is not None:
+            self._lines.pop(line.part, None)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is on its way."""
+        return any(line.caller is not None for line in self.lines)
+
+    async def emptied(self) -> None:
+        """Wait until nothing is on its way."""
+        while callers := [line.caller for line in self.lines if line.caller is not None]:
+            await asyncio.wait(callers)
+
+    def drop(self) -> None:
+        """Give up what is left."""
+        for line in self.lines:
+            if line.caller is not None:
+                line.caller.cancel()
+
+    @abc.abstractmethod
+    async def one_call(self, line: Line[E], batch: list[E]) -> None: ...
+
+    def stopped(self, line: Line[E]) -> None:
+        """The loop was stopped before all of a line were called for."""
 
 
 class AsyncBatching(Collector[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):
-    def __init__(self, call: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> None:
+    def __init__(self, call: Callable[[Sequence[T]], Awaitable[Sequence[R]]], part_of: Callable[[T], Hashable]) -> None:
         super().__init__()
         self._call = call
+        self._part_of = part_of
         self._closed = False
-        self._apart: set[asyncio.Task[None]] = set()
+        self._beside: set[asyncio.Task[None]] = set()
 
     def add(self, item: T) -> "asyncio.Future[R]":
         """The answer for one item. A caller that is cancelled before its call began takes its item back."""
@@ -102,19 +141,42 @@ class AsyncBatching(Collector[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):
         self.put((item, answer))
         return answer
 
+    def part_of(self, entry: "tuple[T, asyncio.Future[R]]") -> Hashable:
+        return self._part_of(entry[0])
+
     async def close(self) -> None:
         """Take no more, and see what has gathered through to its answers."""
         self._closed = True
         await self.emptied()
-        while self._apart:
-            await asyncio.wait(self._apart)
+        while self._beside:
+            await asyncio.wait(self._beside)
 
-    def stopped(self) -> None:
-        for _, answer in self.waiting:
+    def drop(self) -> None:
+        super().drop()
+        for each in self._beside:
+            each.cancel()
+
+    def stopped(self, line: "Line[tuple[T, asyncio.Future[R]]]") -> None:
+        for _, answer in line.waiting:
             _fail(answer, OutcomeUnknown("The event loop was stopped before this was sent."))
-        self.waiting.clear()
+        line.waiting.clear()
 
-    async def one_call(self, batch: list[tuple[T, "asyncio.Future[R]"]]) -> None:
+    async def one_call(self, line: "Line[tuple[T, asyncio.Future[R]]]", batch: "list[tuple[T, asyncio.Future[R]]]") -> None:
+        if line.part != ANY_PART:
+            await self._ask(batch)
+            return
+        asking = asyncio.Task(self._ask(batch), loop=asyncio.get_running_loop())
+        self._beside.add(asking)
+        asking.add_done_callback(self._beside.discard)
+        try:
+            await asyncio.wait({asking}, timeout=PATIENCE)
+            if len(self._beside) > BESIDE:  # no part answers
+                await asyncio.wait(self._beside, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            asking.cancel()
+            raise
+
+    async def _ask(self, batch: "list[tuple[T, asyncio.Future[R]]]") -> None:
         items: list[T] = []
         futures: list[asyncio.Future[R]] = []
         for item, future in batch:
@@ -131,7 +193,7 @@ class AsyncBatching(Collector[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):
             else:
                 await self._one_by_one(list(zip(items, futures, strict=True)))
         except OutcomeUnknown as error:
-            self._unknown(items, futures, error)
+            _tell_unknown(futures, error)
         except Exception as error:
             for future in futures:
                 _fail(future, error)
@@ -143,27 +205,29 @@ class AsyncBatching(Collector[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):
             for future, answer in zip(futures, answers, strict=True):
                 _answer(future, answer)
 
-    def _unknown(self, items: list[T], futures: "list[asyncio.Future[R]]", error: OutcomeUnknown) -> None:
-        """Each caller is told the operation of its own message."""
-        for i, future in enumerate(futures):
-            own = type(error)(str(error), error.operations[i]) if i < len(error.operations) else error
-            if i < len(error.answers) and error.answers[i] is not None:
-                _answer(future, error.answers[i])
-            elif i not in error.untried:
-                _fail(future, own)
-        if error.untried:  # a part of the engine does not answer: others don't wait for what waits for that
-            rest = asyncio.get_running_loop().create_task(self.one_call([(items[i], futures[i]) for i in error.untried]))
-            self._apart.add(rest)
-            rest.add_done_callback(self._apart.discard)
-
-    async def _one_by_one(self, batch: list[tuple[T, "asyncio.Future[R]"]]) -> None:
+    async def _one_by_one(self, batch: "list[tuple[T, asyncio.Future[R]]]") -> None:
         try:
             for each in batch:
-                await self.one_call([each])
+                await self._ask([each])
         except BaseException:
             for _, future in batch:
                 _fail(future, OutcomeUnknown("The event loop was stopped before this was sent."))
             raise
+
+
+def joined(parts: Iterable[Hashable]) -> Hashable:
+    """Several parts that one call concerns."""
+    found = frozenset(parts)
+    return None if None in found else found
+
+
+def _tell_unknown(futures: "list[asyncio.Future[R]]", error: OutcomeUnknown) -> None:
+    """Each caller is told the operation of its own message."""
+    for i, future in enumerate(futures):
+        if i < len(error.answers) and error.answers[i] is not None:
+            _answer(future, error.answers[i])
+        else:
+            _fail(future, type(error)(str(error), error.operations[i]) if i < len(error.operations) else error)
 
 
 def _answer(future: "asyncio.Future[R]", answer: R) -> None:

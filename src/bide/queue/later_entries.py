@@ -50,13 +50,12 @@ def unknown(batch: Sequence[Entry], error: OutcomeUnknown, *, named: bool) -> Do
         if place < len(error.answers) and error.answers[place] is not None:
             sent += 1
             continue
-        if place not in error.untried and not named:
+        if not named:
             left += lost(each, f"it may have been sent, and would be sent twice: {error}")
             continue
-        if place not in error.untried:
-            each.unsure = each.unsure or time.monotonic()
-            if place < len(error.operations) and error.operations[place]:
-                each.new = replace(each.new, operation=error.operations[place])
+        each.unsure = each.unsure or time.monotonic()
+        if place < len(error.operations) and error.operations[place]:
+            each.new = replace(each.new, operation=error.operations[place])
         back.append(each)
     return left + Done(sent, back, error=error if back else None)
 

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from bide.errors import EngineError
 from bide.queue.aio.catching_up import AsyncCatchingUp
-from bide.queue.batching import Collector
+from bide.queue.batching import Collector, Line
 from bide.queue.tasks.outcome import Outcome
 from bide.worker.handling import Handling
 from bide.worker.retry import Retrying
@@ -24,7 +24,7 @@ class CatchingUp(Collector[Handling]):
         self._waiting = waiting
         self._retrying = Retrying("decide what becomes of overdue messages")
 
-    async def one_call(self, batch: list[Handling]) -> None:
+    async def one_call(self, line: Line[Handling], batch: list[Handling]) -> None:
         """All of one topic; the others come next."""
         late = [each for each in batch if not each.told]
         if not late:
@@ -35,11 +35,11 @@ class CatchingUp(Collector[Handling]):
         try:
             answers = await self._deciding.decide(own[0].task, [each.delivery.claimed for each in own], now)
         except EngineError as error:
-            self.bring_again(late)
+            line.bring_again(late)
             await self._retrying.lose(error)
             return
         self._retrying.regain()
-        self.bring_again([each for each in late if each.delivery.topic != topic])
+        line.bring_again([each for each in late if each.delivery.topic != topic])
         for handling, became in zip(own, answers, strict=True):
             if handling.told:
                 continue

@@ -88,7 +88,7 @@ class Claiming:
         for group in groups:
             topics, room = self._ask(group)
             limit = min(room, MAX_BATCH)
-            if not limit or len(self._under_way.settling.waiting) >= MAX_BATCH:
+            if not limit or self._under_way.settling.crowded:
                 continue
             claim = await self._claim(topics, limit)
             if self._stopping.is_set():

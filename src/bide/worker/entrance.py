@@ -4,14 +4,14 @@ A message that may not pass holds no place here: it waits aside until it is call
 """
 
 import time
-from collections.abc import Awaitable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.gates import Held
 from bide.errors import EngineError, OutcomeUnknown
 from bide.logs import Log
-from bide.queue.batching import Collector
+from bide.queue.batching import Collector, Line, joined
 from bide.queue.beats import Places
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.tasks.arguments import Unread
@@ -50,23 +50,34 @@ class Entrance(Collector[Handling]):
         self._retrying = Retrying("let messages pass their limits")
         self._interrupted: dict[Handling, list[Held]] = {}  # what they hold whose way the engine has broken off
 
-    async def one_call(self, batch: list[Handling]) -> None:
+    def part_of(self, entry: Handling) -> Hashable:
+        """The parts of the engine that have the gates of its task."""
+        gates, limits = self._engine.gates, entry.task.limits
+        if limits is None or gates.part_of("") is None:
+            return None
+        try:
+            steps = limits.steps(self._arguments(entry))
+        except Exception:  # it does not fit its task, and passes no gate
+            return None
+        return joined(gates.part_of(step.gate) for step in steps)
+
+    async def one_call(self, line: Line[Handling], batch: list[Handling]) -> None:
         asked = time.monotonic()
         self._give_up(each for each in batch if each.told)
         passages = [(each, passage) for each in batch if not each.told and (passage := self._passage(each)) is not None]
         try:
             failed = await self._through(passages, batch[0].delivery.now, asked)
         except EngineError as error:
-            self._again(passages, last=len(passages) == 1 and refused(error), singly=refused(error))
-            await self._retrying.lose(error)
+            self._again(line, passages, last=len(passages) == 1 and refused(error), singly=refused(error))
+            await self._retrying.lose(error, line.part)
             return
         except Exception:  # nobody foresaw it, and one of them may be the cause
             _log.exception("The engine broke down over the limits of %d messages", len(passages))
-            self._again(passages, singly=True) if len(passages) > 1 else self._put_aside(*passages[0])
+            self._again(line, passages, singly=True) if len(passages) > 1 else self._put_aside(*passages[0])
             return
-        self._retrying.regain()
+        self._retrying.regain(line.part)
         if failed:  # a part of the engine does not answer, and must not hold up what others let pass
-            self._again([each for each in passages if each[1] in failed], last=True)
+            self._again(line, [each for each in passages if each[1] in failed], last=True)
             passages = [each for each in passages if each[1] not in failed]
         # first, or what is given back would seem to make room
         self._tell_slots([(handling.delivery.topic, passage) for handling, passage in passages if passage.limits.of_topic])
@@ -82,7 +93,14 @@ class Entrance(Collector[Handling]):
             failed += await self._step(going, now + round((time.monotonic() - asked) * 1000))
         return failed
 
-    def _again(self, passages: Sequence[tuple[Handling, Passage]], *, last: bool = False, singly: bool = False) -> None:
+    def _again(
+        self,
+        line: Line[Handling],
+        passages: Sequence[tuple[Handling, Passage]],
+        *,
+        last: bool = False,
+        singly: bool = False,
+    ) -> None:
         """They go from the start, and keep their places: the same holder enters once.
 
         If these were given back, that could happen after they were entered again.
@@ -92,9 +110,9 @@ class Entrance(Collector[Handling]):
                 self._interrupted[handling] = [*self._interrupted.get(handling, ()), *passage.held]
         handlings = [handling for handling, _ in passages]
         if last:
-            self.bring_last(handlings)
+            line.bring_last(handlings)
         else:
-            self.bring_again(handlings, singly=singly)
+            line.bring_again(handlings, singly=singly)
 
     def _give_up(self, handlings: Iterable[Handling]) -> None:
         """They were ended meanwhile."""
@@ -111,8 +129,7 @@ class Entrance(Collector[Handling]):
         task, delivery = handling.task, handling.delivery
         assert task.limits is not None
         try:
-            given = delivery.arguments if delivery.arguments is not None else task.arguments.of_message(delivery.body)
-            arguments = task.arguments.with_defaults(given)
+            arguments = self._arguments(handling)
         except Exception as error:
             _log.debug("Message %s of %s passes no limits: %s", delivery.id, delivery.topic, error)
             self._inside.admitted(handling)
@@ -122,6 +139,13 @@ class Entrance(Collector[Handling]):
         except Unread as error:
             self._inside.refused(handling, unread(error, delivery.claimed, delivery.now))
             return None
+
+    @staticmethod
+    def _arguments(handling: Handling) -> Mapping[str, Any]:
+        """Raises if they don't fit the task."""
+        task, delivery = handling.task, handling.delivery
+        given = delivery.arguments if delivery.arguments is not None else task.arguments.of_message(delivery.body)
+        return task.arguments.with_defaults(given)
 
     async def _step(self, going: Sequence[tuple[Passage, Step]], now: int) -> list[Passage]:
         """One step of each, in a call for those that enter and one for those that begin at a rate."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Ref
-from bide.engines.results import Kept
+from bide.engines.results import Arrival, Kept
 from bide.errors import BideError, EngineError
 from bide.logs import Log
 from bide.queue.aio.opened import AsyncOpened
@@ -26,7 +26,12 @@ class Keeping:
         self._engine: AsyncEngine = opened.engine
         self._keeping = opened.keeping
         self._envelope = envelope
-        self._batches: AsyncBatching[Kept, None] = AsyncBatching(self._fulfil)
+        self._batches: AsyncBatching[Kept, list[str]] = AsyncBatching(
+            self._engine.results.fulfil, lambda each: self._engine.part_of(Ref(each.id))
+        )
+        self._arrivals: AsyncBatching[Arrival, None] = AsyncBatching(
+            self._arrive, lambda each: self._engine.part_of(Ref(each.dependent))
+        )
         self._retrying = Retrying("keep results")
 
     async def keep(self, handling: Handling, lasts: int) -> Outcome | None:
@@ -37,14 +42,16 @@ class Keeping:
         try:
             if handling.ended and await self._goes_on(delivery.id):
                 return DONE
+            part = self._engine.part_of(Ref(delivery.id))
             value = encoded(self._envelope, returned_of(handling.present()), handling.task.name, delivery.id)
             while True:
                 try:
-                    await self._batches.add(Kept(delivery.id, lasts, value, delivery.claimed.token))
+                    followers = await self._batches.add(Kept(delivery.id, lasts, value, delivery.claimed.token))
+                    await self._call(followers, delivery.id)
                 except EngineError as error:
-                    await self._retrying.lose(error)
+                    await self._retrying.lose(error, part)
                 else:
-                    self._retrying.regain()
+                    self._retrying.regain(part)
                     return DONE
         except asyncio.CancelledError:  # the lease was lost, or the worker stops: the handler runs again elsewhere
             return None if handling.why == "lost" else RELEASED
@@ -57,9 +64,14 @@ class Keeping:
         [stored] = await self._engine.get([Ref(id)])
         return stored is not None
 
-    async def _fulfil(self, kept: Sequence[Kept]) -> Sequence[None]:
-        await self._keeping.fulfil(kept)
-        return [None] * len(kept)
+    async def _call(self, followers: Sequence[str], id: str) -> None:
+        """Those that have waited for the last of what is done are called. This is repeated if it fails on its way."""
+        for each in [self._arrivals.add(Arrival(dependent, id)) for dependent in followers]:
+            await each
+
+    async def _arrive(self, arrivals: Sequence[Arrival]) -> Sequence[None]:
+        await self._keeping.arrive(arrivals)
+        return [None] * len(arrivals)
 
     async def look(self) -> None:
         """For ever: remove what is over."""
@@ -74,5 +86,5 @@ class Keeping:
 
     def drop(self) -> None:
         """Give up what is left: these handlers run again."""
-        if self._batches.caller is not None:
-            self._batches.caller.cancel()
+        self._batches.drop()
+        self._arrivals.drop()

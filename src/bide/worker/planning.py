@@ -1,13 +1,13 @@
 """Schedules in a worker: announces them, and has the next instant planned before the handler of one is called."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Protocol
 
 from bide.errors import BideError, EngineError
 from bide.logs import Log
 from bide.queue.aio.planning import AsyncPlanner
-from bide.queue.batching import Collector
+from bide.queue.batching import Collector, Line
 from bide.queue.schedules.definition import Planned
 from bide.worker.handling import Handling
 from bide.worker.retry import Retrying
@@ -32,6 +32,9 @@ class Planning(Collector[Handling]):
         self._called = called
         self._retrying = Retrying("plan the next instants of its schedules")
 
+    def part_of(self, entry: Handling) -> Hashable:
+        return self._planner.part_of(entry.delivery.claimed)
+
     async def run(self) -> None:
         """Announce its schedules at once, and then every minute."""
         begins = True
@@ -46,15 +49,15 @@ class Planning(Collector[Handling]):
                 wait = AGAIN
             await asyncio.sleep(wait)
 
-    async def one_call(self, batch: list[Handling]) -> None:
+    async def one_call(self, line: Line[Handling], batch: list[Handling]) -> None:
         instants = [each for each in batch if not each.told]
         try:
             answers = await self._planner.follow([each.delivery.claimed for each in instants], _now(instants))
         except EngineError as error:
-            self.bring_again(instants)
-            await self._retrying.lose(error)
+            line.bring_again(instants)
+            await self._retrying.lose(error, line.part)
             return
-        self._retrying.regain()
+        self._retrying.regain(line.part)
         for handling, call in zip(instants, answers, strict=True):
             if handling.told:
                 continue

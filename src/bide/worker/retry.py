@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import TypeVar
 
 from bide.core.amounts import plural
@@ -22,24 +22,25 @@ class Retrying:
     def __init__(self, what: str, stopping: asyncio.Event | None = None) -> None:
         self._what = what
         self._stopping = stopping or asyncio.Event()
+        self._failing: dict[Hashable, int] = {}  # by parts of the engine: how often it has failed by now
         self._failures = 0
         self.failing_since: float = 0.0
 
-    async def lose(self, error: Exception) -> None:
+    async def lose(self, error: Exception, part: Hashable = None) -> None:
         """It failed again: wait before the next try."""
-        self._failures += 1
-        if self._failures == 1:
-            self.failing_since = time.monotonic()
+        if not self._failing:
+            self.failing_since, self._failures = time.monotonic(), 0
             _log.warning("The worker can't %s and goes on trying: %s", self._what, error)
+        self._failures += 1
+        self._failing[part] = failures = self._failing.get(part, 0) + 1
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(wait_ms(_WAIT, self._failures) / 1000):
+            async with asyncio.timeout(wait_ms(_WAIT, failures) / 1000):
                 await self._stopping.wait()
 
-    def regain(self) -> None:
-        """It worked."""
-        if self._failures:
+    def regain(self, part: Hashable = None) -> None:
+        """It worked. It works again when it does with all parts."""
+        if self._failing.pop(part, 0) and not self._failing:
             _log.warning("The worker can %s again, after %s.", self._what, plural(self._failures, "failure"))
-            self._failures = 0
             self.failing_since = 0.0
 
 

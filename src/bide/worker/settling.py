@@ -1,15 +1,15 @@
 """Ends of deliveries on their way to the engine, which is told again and again until it has taken them."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from operator import itemgetter
 from typing import TypeAlias
 
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import End, Ended
+from bide.engines.base import MAX_BATCH, End, Ended
 from bide.errors import EngineError, OutcomeUnknown
 from bide.logs import Log
-from bide.queue.batching import Collector
+from bide.queue.batching import Collector, Line
 from bide.worker.ending import CLOSING, LAST_WORDS, Ending
 from bide.worker.handling import Handling
 from bide.worker.retry import Retrying, refused
@@ -31,21 +31,29 @@ class Settling(Collector[Entry]):
 
     def __len__(self) -> int:
         """Ends that the engine has not answered."""
-        return len(self.waiting) + len(self.under_way)
+        return sum(len(line.waiting) + len(line.under_way) for line in self.lines)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether more ends wait than go into a call."""
+        return any(len(line.waiting) >= MAX_BATCH for line in self.lines)
+
+    def part_of(self, entry: Entry) -> Hashable:
+        return self._engine.part_of(entry[1])
 
     def decided(self) -> list[End]:
         """What the engine has not answered, for whoever tells it in this worker's place."""
-        return [end for _, end in [*self.under_way, *self.waiting]]
+        return [end for line in self.lines for _, end in [*line.under_way, *line.waiting]]
 
     async def drain(self, ending: Ending) -> int:
         """See all through, for as long as the stop has left but for closing; how many are left."""
         loop = asyncio.get_running_loop()
         until = loop.time() + max(LAST_WORDS, ending.overtime - CLOSING)
         while len(self) and (seconds := until - loop.time()) > 0:
-            await ending.wait([self.begin()], seconds)
+            await ending.wait([line.begin() for line in self.lines if line.waiting or line.under_way], seconds)
         return len(self)
 
-    async def one_call(self, batch: list[Entry]) -> None:
+    async def one_call(self, line: Line[Entry], batch: list[Entry]) -> None:
         try:
             answers = await self._engine.settle(list(map(_end, batch)))
         except EngineError as error:
@@ -53,27 +61,27 @@ class Settling(Collector[Entry]):
                 done, batch = _parted(batch, error.answers)
                 self._settled(*done)
                 if not refused(error):
-                    self.bring_last(batch)  # a part of the engine does not answer, and must not hold up what others take
+                    line.bring_last(batch)  # a part of the engine does not answer, and must not hold up what others take
                     return
             if not refused(error):
-                self.bring_again(batch)
+                line.bring_again(batch)
             elif len(batch) > 1:  # one of them may be the cause, and must not hold up the others
-                self.bring_again(batch, singly=True)
+                line.bring_again(batch, singly=True)
             else:
-                self.bring_last(batch)
-            await self._retrying.lose(error)
+                line.bring_last(batch)
+            await self._retrying.lose(error, line.part)
             return
         except Exception:  # nobody foresaw it, and one of them may be the cause
             _log.exception("The engine broke down over the ends of %d messages", len(batch))
             if len(batch) > 1:
-                self.bring_again(batch, singly=True)
+                line.bring_again(batch, singly=True)
                 return
             answers = ["lost"]  # it is given up, and comes back when its lease ends
         except BaseException:  # the loop shuts down: what is left may be told in a drain
-            self.bring_again(batch)
+            line.bring_again(batch)
             raise
         if self._retrying.failing_since:
-            self._retrying.regain()
+            self._retrying.regain(line.part)
         self._settled(batch, answers)
 
 

@@ -33,13 +33,21 @@ async def call(engine: AsyncEngine, called: Sequence[Called]) -> list[Called]:
     called = [each for each in called if not each.waiter.startswith(PROGRAM)]
     while called:
         called, rest = called[:MAX_BATCH], called[MAX_BATCH:]
-        results = await engine.reschedule([Move(Ref(each.waiter), origin="since") for each in called])
-        gone: list[Held] = []
-        for each, result in zip(called, results, strict=True):
-            if result is RescheduleResult.RUNNING:
-                running.append(each)
-            elif result is not RescheduleResult.MOVED:
-                gone.append(Held(each.gate, each.waiter, None))
+        still, gone = told_of(called, await engine.reschedule(called_back(called)))
+        running += still
         passed_on = (await engine.gates.leave(gone)).called if gone else []
         called = [*rest, *(each for each in passed_on if not each.waiter.startswith(PROGRAM))]
     return running
+
+
+def called_back(called: Sequence[Called]) -> list[Move]:
+    """What brings them to the front."""
+    return [Move(Ref(each.waiter), origin="since") for each in called]
+
+
+def told_of(called: Sequence[Called], results: Sequence[RescheduleResult]) -> tuple[list[Called], list[Held]]:
+    """Those that still run, and the turns of those that are gone, to be passed on."""
+    both = list(zip(called, results, strict=True))
+    running = [each for each, result in both if result is RescheduleResult.RUNNING]
+    over = (RescheduleResult.RUNNING, RescheduleResult.MOVED)
+    return running, [Held(each.gate, each.waiter, None) for each, result in both if result not in over]

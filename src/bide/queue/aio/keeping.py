@@ -22,9 +22,9 @@ class AsyncKeeping:
     def __init__(self, engine: AsyncEngine, dependents: AsyncDependents) -> None:
         self._engine = engine
         self._dependents = dependents
-        self._expects: AsyncBatching[Expected, None] = AsyncBatching(self._expect)
-        self._reads: AsyncBatching[str, Result | None] = AsyncBatching(engine.results.read)
-        self._gets: AsyncBatching[Ref, Stored | None] = AsyncBatching(engine.get)
+        self._expects: AsyncBatching[Expected, None] = AsyncBatching(self._expect, lambda each: engine.part_of(Ref(each.id)))
+        self._reads: AsyncBatching[str, Result | None] = AsyncBatching(engine.results.read, lambda id: engine.part_of(Ref(id)))
+        self._gets: AsyncBatching[Ref, Stored | None] = AsyncBatching(engine.get, engine.part_of)
         self._asleep: set[Wakeable] = set()  # those that wait for results
         self._ended = False
 
@@ -66,7 +66,11 @@ class AsyncKeeping:
         told = await self._engine.results.fulfil(kept)
         arrivals = [Arrival(dependent, each.id) for each, found in zip(kept, told, strict=True) for dependent in found]
         if arrivals:
-            await self._dependents.arrive(arrivals)
+            await self.arrive(arrivals)
+
+    async def arrive(self, arrivals: Sequence[Arrival]) -> None:
+        """Call those that have waited for the last of what is done."""
+        await self._dependents.arrive(arrivals)
 
     async def tidy(self) -> None:
         """Remove all that is over."""

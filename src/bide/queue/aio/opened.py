@@ -28,10 +28,12 @@ class AsyncOpened:
         self._setup = setup
         self.engine: AsyncEngine = engine
         self.takes_less: bool = not takes_all(engine.capabilities)  # what is sent has to be checked
-        self.puts: AsyncBatching[NewMessage, Sent] = AsyncBatching(engine.put)
-        self.settles: AsyncBatching[End, Ended] = AsyncBatching(engine.settle)
-        self.cancels: AsyncBatching[Ref, CancelResult] = AsyncBatching(engine.cancel)
-        self.moves: AsyncBatching[Move, RescheduleResult] = AsyncBatching(engine.reschedule)
+        self.puts: AsyncBatching[NewMessage, Sent] = AsyncBatching(engine.put, engine.part_of)
+        self.settles: AsyncBatching[End, Ended] = AsyncBatching(engine.settle, engine.part_of)
+        self.cancels: AsyncBatching[Ref, CancelResult] = AsyncBatching(engine.cancel, engine.part_of)
+        self.moves: AsyncBatching[Move, RescheduleResult] = AsyncBatching(
+            engine.reschedule, lambda move: engine.part_of(move.ref)
+        )
         self.rooms: AsyncRooms = AsyncRooms(engine, setup.tasks.rules.most)
         self.dependents: AsyncDependents = AsyncDependents(engine)
         self.keeping: AsyncKeeping = AsyncKeeping(engine, self.dependents)

@@ -1,7 +1,7 @@
 # unasync: ../sync/planning.py
 """Keeps schedules going: announces them, plans each instant from the one before, ends those that nobody announces."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from bide.clock import moment
 from bide.core.schedule import Schedule
@@ -10,6 +10,7 @@ from bide.engines.base import Claimed, NewMessage, Ref, Stored
 from bide.engines.guard.able import others_can
 from bide.errors import Unsupported
 from bide.logs import Log
+from bide.queue.batching import joined
 from bide.queue.schedules.announcing import SILENT, Actions, announced, plan
 from bide.queue.schedules.definition import Planned
 from bide.queue.schedules.records import (
@@ -75,6 +76,14 @@ class AsyncPlanner:
             some = schedules[first : first + _PART]
             found += await self._engine.get([Ref(topic=topic, key=key_of(name)) for name, topic in some])
         return found
+
+    def part_of(self, claimed: Claimed) -> Hashable:
+        """Which parts of the engine have to do with what comes after an instant."""
+        instant = instant_of(claimed)
+        if instant is None:
+            return None
+        asked = [*refs(instant.name), Ref(topic=claimed.topic, key=key_of(instant.name))]
+        return joined(self._engine.part_of(each) for each in asked)
 
     async def announce(self, schedules: Iterable[Planned], *, begins: bool) -> None:
         """Say that these are in use for the next ten minutes, and see that the next instant of each is planned."""

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, End, Ended, Move, NewMessage, Ref
-from bide.errors import BadOption, BideError, ConfigError, Exists, OutcomeUnknown, Unavailable, Unsupported
+from bide.errors import BadOption, BideError, ConfigError, Exists, Unavailable, Unsupported
 from bide.queue.affinity import AsyncAffinity
 from bide.queue.aio.opened import AsyncOpened
 from bide.queue.aio.parts import may_be_stored, put_as_room_comes, put_in_parts, put_with_room
@@ -229,19 +229,8 @@ class AsyncSession:
         return await (await self.open()).result(id, timeout)
 
     async def settle(self, ends: Sequence[End], connection: object | None = None) -> list[Ended]:
-        """End deliveries. What the engine left out, as a part of it does not answer for a while, it is told again alone."""
-        try:
-            return await (await self.engine()).settle(ends, connection=connection)
-        except OutcomeUnknown as error:
-            if not error.untried:
-                raise
-            answers = list(error.answers)
-            rest = await self.settle([ends[i] for i in error.untried], connection)
-            for i, answer in zip(error.untried, rest, strict=True):
-                answers[i] = answer
-            if None in answers:
-                raise
-            return answers
+        """End deliveries."""
+        return await (await self.engine()).settle(ends, connection=connection)
 
     async def relay(self, *, wait: bool) -> int:
         """Hand on what was sent into the outbox: for ever, or what there is, and how many messages that were."""

@@ -22,9 +22,9 @@ class Keeping:
     def __init__(self, engine: Engine, dependents: Dependents) -> None:
         self._engine = engine
         self._dependents = dependents
-        self._expects: Batching[Expected, None] = Batching(self._expect)
-        self._reads: Batching[str, Result | None] = Batching(engine.results.read)
-        self._gets: Batching[Ref, Stored | None] = Batching(engine.get)
+        self._expects: Batching[Expected, None] = Batching(self._expect, lambda each: engine.part_of(Ref(each.id)))
+        self._reads: Batching[str, Result | None] = Batching(engine.results.read, lambda id: engine.part_of(Ref(id)))
+        self._gets: Batching[Ref, Stored | None] = Batching(engine.get, engine.part_of)
         self._asleep: set[Wakeable] = set()  # those that wait for results
         self._ended = False
 
@@ -66,7 +66,11 @@ class Keeping:
         told = self._engine.results.fulfil(kept)
         arrivals = [Arrival(dependent, each.id) for each, found in zip(kept, told, strict=True) for dependent in found]
         if arrivals:
-            self._dependents.arrive(arrivals)
+            self.arrive(arrivals)
+
+    def arrive(self, arrivals: Sequence[Arrival]) -> None:
+        """Call those that have waited for the last of what is done."""
+        self._dependents.arrive(arrivals)
 
     def tidy(self) -> None:
         """Remove all that is over."""

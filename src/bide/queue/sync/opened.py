@@ -28,10 +28,10 @@ class Opened:
         self._setup = setup
         self.engine: Engine = engine
         self.takes_less: bool = not takes_all(engine.capabilities)  # what is sent has to be checked
-        self.puts: Batching[NewMessage, Sent] = Batching(engine.put)
-        self.settles: Batching[End, Ended] = Batching(engine.settle)
-        self.cancels: Batching[Ref, CancelResult] = Batching(engine.cancel)
-        self.moves: Batching[Move, RescheduleResult] = Batching(engine.reschedule)
+        self.puts: Batching[NewMessage, Sent] = Batching(engine.put, engine.part_of)
+        self.settles: Batching[End, Ended] = Batching(engine.settle, engine.part_of)
+        self.cancels: Batching[Ref, CancelResult] = Batching(engine.cancel, engine.part_of)
+        self.moves: Batching[Move, RescheduleResult] = Batching(engine.reschedule, lambda move: engine.part_of(move.ref))
         self.rooms: Rooms = Rooms(engine, setup.tasks.rules.most)
         self.dependents: Dependents = Dependents(engine)
         self.keeping: Keeping = Keeping(engine, self.dependents)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from bide.engines.base import MAX_BATCH, End, Ended, Move, NewMessage, Ref
 from bide.engines.sync import Engine
-from bide.errors import BadOption, BideError, ConfigError, Exists, OutcomeUnknown, Unavailable, Unsupported
+from bide.errors import BadOption, BideError, ConfigError, Exists, Unavailable, Unsupported
 from bide.queue.affinity import Affinity
 from bide.queue.deliveries import DEPENDS, depends_on
 from bide.queue.envelope import held, info
@@ -227,19 +227,8 @@ class Session:
         return self.open().result(id, timeout)
 
     def settle(self, ends: Sequence[End], connection: object | None = None) -> list[Ended]:
-        """End deliveries. What the engine left out, as a part of it does not answer for a while, it is told again alone."""
-        try:
-            return self.engine().settle(ends, connection=connection)
-        except OutcomeUnknown as error:
-            if not error.untried:
-                raise
-            answers = list(error.answers)
-            rest = self.settle([ends[i] for i in error.untried], connection)
-            for i, answer in zip(error.untried, rest, strict=True):
-                answers[i] = answer
-            if None in answers:
-                raise
-            return answers
+        """End deliveries."""
+        return self.engine().settle(ends, connection=connection)
 
     def relay(self, *, wait: bool) -> int:
         """Hand on what was sent into the outbox: for ever, or what there is, and how many messages that were."""
