@@ -226,11 +226,15 @@ class Info(msgspec.Struct, frozen=True):
 
 
 class Page(Sequence[Info]):
-    """A page of a topic's messages. `after`: pass it to get the next page; None on the last one."""
+    """A page of a topic's messages. `after`: pass it to get the next page; None on the last one.
 
-    def __init__(self, messages: Sequence[Info], after: str | None) -> None:
+    `missing`: servers that did not answer, of a queue that has several. Their messages are not on the page.
+    """
+
+    def __init__(self, messages: Sequence[Info], after: str | None, missing: Sequence[str] = ()) -> None:
         self._messages = tuple(messages)
         self.after = after
+        self.missing = tuple(missing)
 
     @overload
     def __getitem__(self, index: int) -> Info: ...
@@ -260,6 +264,7 @@ class Stats(msgspec.Struct, frozen=True):
     topics: Mapping[str, "Stats"] = {}
     timeline: Sequence[int] = ()  # pending messages that fall due in each part of the window asked for
     about: bool = False  # scheduled or ready is an estimate; below 10,000 of a topic, they are always exact
+    missing: Sequence[str] = ()  # servers that did not answer, of a queue that has several: what they have is not counted
 
     @property
     def next_due_at(self) -> datetime | None:

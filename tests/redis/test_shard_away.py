@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import itertools
+import subprocess
+import sys
 import time
 import zlib
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -10,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, Locked, LockLost, Outgoing, Queue, Worker
+from bide import AsyncQueue, Locked, LockLost, Outgoing, Queue, Unavailable, Where, Worker
 from bide.engines.redis.topology import slot_of
 from tests.servers.cluster import RedisCluster
 from tests.servers.programs import needs_groups
@@ -228,3 +230,34 @@ async def test_a_worker_goes_on_with_what_needs_only_other_shards(masters: Redis
                 assert late[90] < 0.3, late[-12:]
             await asyncio.gather(*away)
             await handled(sent, 30)
+
+
+async def test_counts_and_pages_name_the_server_that_is_missing(masters: RedisCluster, url: str) -> None:
+    async with AsyncQueue(url) as queue:
+        for shard in range(SHARDS):
+            await queue.send_many("t", [Outgoing(shard, key=key) for key in keys_of(shard, 5)])
+        whole, all_of_it = await queue.stats(), await queue.messages("t")
+        assert (whole.ready, whole.missing, len(all_of_it), all_of_it.missing) == (15, [], 15, ())
+        async with frozen(masters, queue, 2):
+            began = time.monotonic()
+            stats, one, page = await queue.stats(), await queue.stats("t"), await queue.messages("t")
+            first = await queue.messages("t", limit=4)
+            rest = await queue.messages("t", limit=100, after=first.after)
+            with pytest.raises(Unavailable, match="may have some of the messages"):
+                await queue.requeue("t", where=Where(key="k*"))
+            seconds = time.monotonic() - began
+            [server] = stats.missing
+            assert server in url
+            assert (stats.ready, one.ready, stats.topics["t"].ready) == (10, 10, 10)
+            assert (one.missing, stats.topics["t"].missing, page.missing) == ([server], [server], (server,))
+            assert sorted(each.body for each in page) == [0] * 5 + [1] * 5
+            assert {each.id for each in [*first, *rest]} == {each.id for each in page}
+            told = await asyncio.to_thread(lambda: [bide(url, "stats"), bide(url, "list", "t", "--json")])
+        assert seconds < SOON
+        assert [each.returncode for each in told] == [0, 0]
+        assert all(f"no answer from {server}" in each.stderr for each in told)
+        assert len(told[1].stdout.splitlines()) == 10
+
+
+def bide(url: str, *args: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-m", "bide", *args, "--url", url], capture_output=True, text=True, check=False)

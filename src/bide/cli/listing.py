@@ -8,7 +8,7 @@ import typer
 
 from bide.cli.exits import Exit, WrongUsage
 from bide.cli.options import ONLY_DEAD, JsonLines, Section, Topics
-from bide.cli.output import LATE, body_text, echo_json, is_terminal, local, note, now_ms, relative
+from bide.cli.output import LATE, body_text, echo_json, is_terminal, local, note, note_missing, now_ms, relative
 from bide.cli.queues import QueueOptions
 from bide.cli.sweep import PAGE, Filters, find_topics
 from bide.cli.table import Table
@@ -94,9 +94,9 @@ def read_pages(
             after = page.after
             kept, left = page[:left], max(0, left - len(page))
             if not left and (len(kept) < len(page) or place < len(topics)):
-                yield Page(kept, CUT)
-            elif kept:
-                yield Page(kept, after)
+                yield Page(kept, CUT, page.missing)
+            elif kept or page.missing:
+                yield Page(kept, after, page.missing)
             if after is None:
                 break
 
@@ -115,8 +115,11 @@ def print_pages(
     With `topics`, the topic is shown after the id.
     """
     count, mark = 0, None
+    missing: set[str] = set()
     for page in pages:
         count, mark = count + len(page), page.after
+        note_missing([each for each in page.missing if each not in missing])
+        missing.update(page.missing)
         if as_json:
             for info in page:
                 echo_json(json_shapes.message(info))

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
@@ -66,6 +66,12 @@ def note(text: str) -> None:
     flush()
     with contextlib.suppress(OSError, ValueError):  # ValueError: somebody else has closed it
         print(escaped(without_passwords(text)), file=sys.stderr, flush=True)
+
+
+def note_missing(servers: Sequence[str]) -> None:
+    """Tell the reader that the result so far lacks what these servers have."""
+    if servers:
+        note(f"bide: no answer from {', '.join(servers)}: what they have is missing here.")
 
 
 def is_terminal(stream: TextIO) -> bool:

@@ -14,7 +14,8 @@ from bide.cli.progress import progress
 from bide.cli.table import Table
 from bide.core import json_shapes
 from bide.core.amounts import plural
-from bide.types import Info, Page, State, Stats, Where
+from bide.queue.choosing import complete
+from bide.types import Info, State, Stats, Where
 
 if TYPE_CHECKING:
     from bide.engines.sync import Engine
@@ -115,8 +116,8 @@ class Meant(NamedTuple):
     def _counts(self) -> list[Stats]:
         topics = self.topics
         if topics == [self.pattern]:
-            return [self.queue.stats(self.pattern)]
-        each = self.queue.stats().topics
+            return [complete(self.queue.stats(self.pattern))]
+        each = complete(self.queue.stats()).topics
         return [each[topic] for topic in topics if topic in each]
 
     def pages(self) -> Iterator[Iterable[Info]]:
@@ -129,7 +130,7 @@ class Meant(NamedTuple):
             for state in self.states:
                 after, more = None, True
                 while more:
-                    page: Page = self.queue.messages(topic, state=state, limit=PAGE, after=after, where=self.where)
+                    page = complete(self.queue.messages(topic, state=state, limit=PAGE, after=after, where=self.where))
                     yield [info for info in page if info.id in self.ids] if self.ids else page
                     after, more = page.after, page.after is not None
 

@@ -7,7 +7,7 @@ import typer
 
 from bide.cli.exits import Exit
 from bide.cli.options import Json, JsonLines, Section, Topic
-from bide.cli.output import LATE, due, echo, echo_json, note, now_ms, relative
+from bide.cli.output import LATE, due, echo, echo_json, note, note_missing, now_ms, relative
 from bide.cli.queues import QueueOptions, complete_topics
 from bide.cli.table import Table, echo_pairs
 from bide.core import json_shapes
@@ -44,6 +44,7 @@ def stats(
         counts = queue.stats(topic)
         if topic is not None:
             _note_if_unknown(queue, topic)
+    note_missing(counts.missing)
     if as_json:
         echo_json(json_shapes.stats(topic, counts))
     else:
@@ -78,15 +79,17 @@ def _pairs(counts: Stats, now: int, *, one: bool) -> list[tuple[str, str]]:
 )
 def topics(options: QueueOptions, *, as_json: JsonLines = False) -> int:
     with options.open() as queue:
-        each = sorted(queue.stats().topics.items())
+        counts = queue.stats()
+    note_missing(counts.missing)
+    each = sorted(counts.topics.items())
     if as_json:
-        for name, counts in each:
-            echo_json(json_shapes.stats(name, counts))
+        for name, one in each:
+            echo_json(json_shapes.stats(name, one))
     elif each:
         numbers = ("scheduled", "ready", "leased", "dead")
         table = Table("topic", *numbers, "paused", "overdue", "next due", right=numbers)
         now = now_ms()
-        table.add([_row(name, counts, now) for name, counts in each], [_style(counts) for _, counts in each])
+        table.add([_row(name, one, now) for name, one in each], [_style(one) for _, one in each])
     else:
         note("There are no topics.")
     return Exit.OK

@@ -65,6 +65,7 @@ def stats(topic: str | None, counts: Stats) -> dict[str, Any]:
         "oldest_overdue": counts.oldest_overdue,
         **instant("next_due", counts.next_due),
         "about": counts.about,
+        "missing": list(counts.missing),
     }
 
 

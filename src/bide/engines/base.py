@@ -210,6 +210,7 @@ def claim_time(number: int | str, now: int) -> int | None:
 class Scanned(msgspec.Struct, frozen=True):
     messages: Sequence[Stored]
     after: str | None
+    missing: Sequence[str] = ()  # servers that did not answer: what they have is left out
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -285,4 +286,5 @@ def total(counts: Collection[Stats], topics: Mapping[str, Stats], timeline: Sequ
         topics=topics,
         timeline=timeline,
         about=any(each.about for each in counts),
+        missing=sorted({server for each in counts for server in each.missing}),
     )

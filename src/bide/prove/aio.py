@@ -11,6 +11,7 @@ from bide.engines.guard.aio import AsyncGuard
 from bide.prove.history import History
 from bide.prove.operation import Sending
 from bide.queue import AsyncDelivery, AsyncQueue
+from bide.queue.choosing import complete
 from bide.types import CancelResult, Duration, Info, Requeued, RescheduleResult, SendOptions, Sent, State
 
 
@@ -110,12 +111,12 @@ class AsyncRecorded:
 
     async def look(self, *, drained: bool = True) -> None:
         """Record all that is left. Call it last, when no other process uses the queue any more."""
-        stats = await self.plain.stats()
+        stats = complete(await self.plain.stats())
         left: list[Info] = []
         for topic in stats.topics:
             after: str | None = None
             while True:
-                page = await self.plain.messages(topic, limit=1_000, after=after)
+                page = complete(await self.plain.messages(topic, limit=1_000, after=after))
                 left += page
                 after = page.after
                 if after is None:

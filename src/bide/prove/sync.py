@@ -11,6 +11,7 @@ from bide.engines.sync import Engine
 from bide.prove.history import History
 from bide.prove.operation import Sending
 from bide.queue import Delivery, Queue
+from bide.queue.choosing import complete
 from bide.types import CancelResult, Duration, Info, Requeued, RescheduleResult, SendOptions, Sent, State
 
 
@@ -104,12 +105,12 @@ class Recorded:
 
     def look(self, *, drained: bool = True) -> None:
         """Record all that is left. Call it last, when no other process uses the queue any more."""
-        stats = self.plain.stats()
+        stats = complete(self.plain.stats())
         left: list[Info] = []
         for topic in stats.topics:
             after: str | None = None
             while True:
-                page = self.plain.messages(topic, limit=1_000, after=after)
+                page = complete(self.plain.messages(topic, limit=1_000, after=after))
                 left += page
                 after = page.after
                 if after is None:

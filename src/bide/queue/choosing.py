@@ -1,13 +1,15 @@
 """Which messages a `where` chooses, and how far a change of many messages has come."""
 
 import re
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from bide.core import options
 from bide.core.when import duration_ms
-from bide.engines.base import Stored
-from bide.errors import BadOption
-from bide.types import Where
+from bide.engines.base import Scanned, Stored
+from bide.errors import BadOption, Unavailable
+from bide.types import Page, Stats, Where
+
+C = TypeVar("C", Scanned, Stats, Page)
 
 PAGE = 200  # messages in one look: their bodies are in memory together
 
@@ -44,6 +46,13 @@ class Step(NamedTuple):
     done: int = 0
     keyless: int = 0
     running: int = 0
+
+
+def complete(found: C) -> C:
+    """What has all that there is: for a caller that decides by it, and does not only show it."""
+    if found.missing:
+        raise Unavailable(f"{', '.join(found.missing)} does not answer and may have some of the messages: try again later.")
+    return found
 
 
 def share(total: int, place: int, count: int, spread: int) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from bide.adopt.queue.moved_message import FURTHEST, YEAR, Able
 from bide.adopt.source import Refused
 from bide.engines.base import MAX_BATCH, Ref, Stored
+from bide.queue.choosing import complete
 from bide.queue.deliveries import DEPENDS
 from bide.queue.schedules.records import OWN
 from bide.types import State
@@ -39,7 +40,7 @@ class Listing:
 
     def chosen(self) -> "Mapping[str, Stats]":
         """The topics that are moved, with their counts."""
-        topics = self._engine.stats(but=OWN).topics
+        topics = complete(self._engine.stats(but=OWN)).topics
         return {name: each for name, each in sorted(topics.items()) if self._topics.fullmatch(name)}
 
     def count(self) -> int | None:
@@ -52,7 +53,7 @@ class Listing:
         """Some of each topic and state: those that are due first."""
         for topic in self.chosen():
             for state in (*PENDING, *DEAD):
-                yield from self._engine.scan(topic, state, min(limit, MAX_BATCH)).messages
+                yield from complete(self._engine.scan(topic, state, min(limit, MAX_BATCH))).messages
 
     def pages(self, limit: int) -> Iterator[list[Stored]]:
         """All messages once, dead letters last and apart. Small topics share a page, which is listed when it is asked for."""
@@ -63,7 +64,7 @@ class Listing:
                     after: str | None = None
                     few = FEW
                     while True:
-                        found = self._engine.scan(topic, state, min(few, limit - len(page)), after)
+                        found = complete(self._engine.scan(topic, state, min(few, limit - len(page)), after))
                         page += found.messages
                         if len(page) >= limit or _size(page) >= LARGE:
                             yield page

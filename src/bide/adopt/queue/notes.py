@@ -14,6 +14,7 @@ from bide.adopt.queue.moved_message import fingerprint
 from bide.core.amounts import plural, span
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import MAX_BATCH, Condition, Finding, Ref, Stored
+from bide.queue.choosing import complete
 from bide.queue.schedules.records import MOVING
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def batches_of(engine: "Engine") -> tuple[list[Batch], list[str]]:
 def _notes(engine: "Engine") -> Iterator[Stored]:
     after: str | None = None
     while True:
-        page = engine.scan(MOVING, "scheduled", MAX_BATCH, after)
+        page = complete(engine.scan(MOVING, "scheduled", MAX_BATCH, after))
         yield from page.messages
         if (after := page.after) is None:
             return

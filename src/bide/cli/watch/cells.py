@@ -70,4 +70,5 @@ def summary(look: Look) -> str:
     about = "about " if look.about else ""
     states = ", ".join(f"{look.count(state):,} {state}" for state in ("scheduled", "ready", "leased", "dead"))
     change = "" if look.change is None else f", {rate(look.change)}"
-    return f"{plural(len(look.topics), 'topic')}: {about}{states}{change}"
+    missing = f"; no answer from {', '.join(look.missing)}" if look.missing else ""
+    return f"{plural(len(look.topics), 'topic')}: {about}{states}{change}{missing}"

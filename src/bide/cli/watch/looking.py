@@ -44,6 +44,11 @@ class Look(NamedTuple):
         return any(counts.about for counts in self.topics.values())
 
     @property
+    def missing(self) -> Sequence[str]:
+        """Servers that did not answer."""
+        return sorted({server for counts in self.topics.values() for server in counts.missing})
+
+    @property
     def change(self) -> float | None:
         return sum(self.changes.values()) if self.changes else None
 

@@ -51,6 +51,11 @@ class _Server:
         self.look_at: float = math.inf  # monotonic: when to ask again whether another one has taken its place
         self._pool = pool
 
+    @property
+    def place(self) -> str:
+        """Which server it is, for people."""
+        return self.shown
+
     def new_connection(self, place: Place | None = None) -> Any:
         """`place`: for one of several servers."""
         connection = self._pool.make_connection()

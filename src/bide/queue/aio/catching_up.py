@@ -8,6 +8,7 @@ from bide.engines.base import MAX_BATCH, Claimed, Ref
 from bide.engines.gates import Spend
 from bide.errors import BadMessage
 from bide.logs import Log
+from bide.queue.choosing import complete
 from bide.queue.envelope import Envelope
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import DONE, Outcome
@@ -61,7 +62,7 @@ class AsyncCatchingUp:
         for state in _WHERE:
             after: str | None = None
             while True:
-                page = await self._engine.scan(topic, state, MAX_BATCH, after)
+                page = complete(await self._engine.scan(topic, state, MAX_BATCH, after))
                 for stored in page.messages:
                     value = self._value(task, overdue, stored.body) if is_first(stored) else None
                     if value is not None:

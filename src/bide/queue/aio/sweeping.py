@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Ref, Stored
-from bide.queue.choosing import PAGE, Choice, Step, share
+from bide.queue.choosing import PAGE, Choice, Step, complete, share
 from bide.types import CancelResult, State
 
 
@@ -19,7 +19,7 @@ async def chosen(
     """
     seen, after = 0, None
     while seen < most:
-        page = await engine.scan(topic, state, min(PAGE, most - seen), after)
+        page = complete(await engine.scan(topic, state, min(PAGE, most - seen), after))
         seen, after = seen + len(page.messages), page.after
         yield seen, [each for each in page.messages if choice.takes(each)]
         if after is None:
@@ -29,7 +29,7 @@ async def chosen(
 async def count_dead(engine: AsyncEngine, topic: str) -> int:
     """How many dead letters there are now. An engine that counts nothing is asked for all of them."""
     if engine.capabilities.inspect:
-        return (await engine.stats(topic)).dead
+        return complete(await engine.stats(topic)).dead
     many = 0
     async for seen, _ in chosen(engine, topic, "dead", Choice(None, 0)):
         many = seen
@@ -113,7 +113,7 @@ async def _stored(engine: AsyncEngine, topic: str, state: State) -> int:
     """How many there are, where that is told exactly; else more than there can be."""
     if not engine.capabilities.inspect:
         return sys.maxsize
-    stats = await engine.stats(topic)
+    stats = complete(await engine.stats(topic))
     told: int = getattr(stats, state)
     return sys.maxsize if stats.about else told
 

@@ -47,7 +47,7 @@ class AsyncTopicVerbs:
         choice = None if where is None else self._choice(where)
         scanned = await (await self.session.engine()).scan(name, which, most, mark)
         found = scanned.messages if choice is None else [each for each in scanned.messages if choice.takes(each)]
-        return Page([info(stored, self.session.setup.envelope) for stored in found], scanned.after)
+        return Page([info(stored, self.session.setup.envelope) for stored in found], scanned.after, scanned.missing)
 
     async def stats(self, topic: str | None = None) -> Stats:
         """Count messages by state, with the lateness of the oldest and the next due time. Without a topic: all together, and

@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 
 from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.engines.sync import Engine
-from bide.queue.choosing import PAGE, Choice, Step, share
+from bide.queue.choosing import PAGE, Choice, Step, complete, share
 from bide.types import CancelResult, State
 
 
@@ -19,7 +19,7 @@ def chosen(
     """
     seen, after = 0, None
     while seen < most:
-        page = engine.scan(topic, state, min(PAGE, most - seen), after)
+        page = complete(engine.scan(topic, state, min(PAGE, most - seen), after))
         seen, after = seen + len(page.messages), page.after
         yield seen, [each for each in page.messages if choice.takes(each)]
         if after is None:
@@ -29,7 +29,7 @@ def chosen(
 def count_dead(engine: Engine, topic: str) -> int:
     """How many dead letters there are now. An engine that counts nothing is asked for all of them."""
     if engine.capabilities.inspect:
-        return engine.stats(topic).dead
+        return complete(engine.stats(topic)).dead
     many = 0
     for seen, _ in chosen(engine, topic, "dead", Choice(None, 0)):
         many = seen
@@ -109,7 +109,7 @@ def _stored(engine: Engine, topic: str, state: State) -> int:
     """How many there are, where that is told exactly; else more than there can be."""
     if not engine.capabilities.inspect:
         return sys.maxsize
-    stats = engine.stats(topic)
+    stats = complete(engine.stats(topic))
     told: int = getattr(stats, state)
     return sys.maxsize if stats.about else told
 

@@ -1,7 +1,6 @@
 # unasync: ../sync/engine.py
 """The Redis engine: each verb is a script on the shard that its messages live in."""
 
-import contextlib
 import math
 import time
 from collections.abc import Collection, Hashable, Sequence
@@ -34,12 +33,12 @@ from bide.engines.redis.aio.around import AsyncAround
 from bide.engines.redis.aio.batches import AsyncBatches
 from bide.engines.redis.aio.gates import AsyncRedisGates
 from bide.engines.redis.aio.keeping import AsyncRedisResults
+from bide.engines.redis.aio.looks import AsyncLooks
 from bide.engines.redis.aio.sends import AsyncSends
 from bide.engines.redis.aio.shards import AsyncShards
 from bide.engines.redis.aio.wakeup import WAKEUPS, AsyncWakeup
-from bide.engines.redis.failures import OtherSpread
 from bide.engines.redis.namespace import Namespace
-from bide.engines.redis.protocol import counting, delivering, listing, sending
+from bide.engines.redis.protocol import delivering, sending
 from bide.engines.results.aio import AsyncResults
 from bide.errors import Unavailable
 from bide.ids import lane, requests
@@ -204,33 +203,12 @@ class AsyncRedis(AsyncEngine):
     async def scan(
         self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None
     ) -> Scanned:
-        while True:
-            with contextlib.suppress(OtherSpread):
-                shards, spread = self._opened(), self._namespace.spread
-                numbers = [shard.number for shard in shards]
-                page = listing.Listing(topic, state, limit, after, numbers, self._namespace.highest)
-                while searches := page.searches():
-                    for search in searches:
-                        await shards[search.shard].find(search, now)
-                    chosen = page.choose(searches)
-                    page.show(
-                        await self._divided().by_shard(
-                            chosen, lambda each: each.shard, lambda shard, some: shard.show(topic, some, now)
-                        )
-                    )
-                if self._namespace.spread is spread:  # else there are other shards, too
-                    return page.page()
+        return await AsyncLooks(self._namespace, self._opened()).scan(topic, state, limit, after, now)
 
     async def stats(
         self, topic: str | None = None, *, but: Collection[str] = (), window: Window | None = None, now: int | None = None
     ) -> Stats:
-        parts = window.parts if window else 0
-        told: dict[str, list[Stats]] = {}
-        for shard in self._opened().one_after_another():
-            for name, one in (await shard.stats(topic, but, window, now)).items():
-                told.setdefault(name, []).append(one)
-        topics = {} if topic is not None else {name: counting.together(each, {}, 0) for name, each in told.items()}
-        return counting.together([one for each in told.values() for one in each], topics, parts)
+        return await AsyncLooks(self._namespace, self._opened()).stats(topic, but, window, now)
 
     async def requeue(
         self,

@@ -262,6 +262,10 @@ class AsyncRoute(AsyncServer):
             raise
         return connection
 
+    @property
+    def place(self) -> str:
+        return self.shown if self._place is None else str(self._place)
+
     def hasty(self) -> "AsyncRoute":
         return AsyncRoute(hasty(self.address), self.clock, self._nodes, self._slot)
 

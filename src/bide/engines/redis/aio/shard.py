@@ -200,30 +200,34 @@ class AsyncShard:
                 break
         return reading.stored(self.number, leases.found)
 
-    async def find(self, search: listing.Search, now: int | None) -> None:
+    async def find(self, search: listing.Search, now: int | None, patience: float | None) -> None:
         while args := search.args():
-            search.hear(await self.calls.ask(search.verb, args, now))
+            search.hear(await self.calls.ask(search.verb, args, now, patience=patience))
 
-    async def show(self, topic: str, found: Sequence[listing.Found], now: int | None) -> list[Stored | None]:
-        reading = await self._read([("id", each.topic, each.local, b"") for each in found], now)
+    async def show(
+        self, topic: str, found: Sequence[listing.Found], now: int | None, patience: float | None = None
+    ) -> list[Stored | None]:
+        reading = await self._read([("id", each.topic, each.local, b"") for each in found], now, patience)
         pairs = zip(found, reading.told, strict=True)
         return [listing.shown(each, topic, reading.now, told) for each, told in pairs]
 
-    async def _read(self, named: Sequence[Sequence[Arg]], now: int | None) -> listing.Reading:
+    async def _read(self, named: Sequence[Sequence[Arg]], now: int | None, patience: float | None = None) -> listing.Reading:
         reading = listing.Reading(named)
         while args := reading.args():
-            reading.hear(await self.calls.ask("get", args, now))
+            reading.hear(await self.calls.ask("get", args, now, patience=patience))
         return reading
 
-    async def stats(self, topic: str | None, but: Collection[str], window: Window | None, now: int | None) -> dict[str, Stats]:
+    async def stats(
+        self, topic: str | None, but: Collection[str], window: Window | None, now: int | None, patience: float | None = None
+    ) -> dict[str, Stats]:
         if topic is not None:
             names = [topic]
         else:
-            known = map(bytes.decode, await self.calls.command("HKEYS", self.prefix + "topics"))
+            known = map(bytes.decode, await self.calls.command("HKEYS", self.prefix + "topics", patience=patience))
             names = [each for each in known if each not in but]
         counted = counting.Counting(names, window)
         while args := counted.args():
-            counted.hear(await self.calls.ask("stats", args, now))
+            counted.hear(await self.calls.ask("stats", args, now, patience=patience))
         return counted.found
 
     async def requeue(self, topic: str, ids: Sequence[str] | None, places: sending.Places, now: int | None) -> Swept:

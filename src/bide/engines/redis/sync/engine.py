@@ -1,7 +1,6 @@
 # Generated from ../aio/engine.py by tools/unasync.py; change that file instead.
 """The Redis engine: each verb is a script on the shard that its messages live in."""
 
-import contextlib
 import math
 import time
 from collections.abc import Collection, Hashable, Sequence
@@ -29,13 +28,13 @@ from bide.engines.base import (
     Window,
 )
 from bide.engines.gates.sync import Gates
-from bide.engines.redis.failures import OtherSpread
 from bide.engines.redis.namespace import Namespace
-from bide.engines.redis.protocol import counting, delivering, listing, sending
+from bide.engines.redis.protocol import delivering, sending
 from bide.engines.redis.sync.around import Around
 from bide.engines.redis.sync.batches import Batches
 from bide.engines.redis.sync.gates import RedisGates
 from bide.engines.redis.sync.keeping import RedisResults
+from bide.engines.redis.sync.looks import Looks
 from bide.engines.redis.sync.sends import Sends
 from bide.engines.redis.sync.shards import Shards
 from bide.engines.redis.sync.wakeup import WAKEUPS, Wakeup
@@ -196,33 +195,12 @@ class Redis(Engine):
         return self._divided().by_ref(refs, refs, lambda shard, some: shard.get(some, now), None)
 
     def scan(self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None) -> Scanned:
-        while True:
-            with contextlib.suppress(OtherSpread):
-                shards, spread = self._opened(), self._namespace.spread
-                numbers = [shard.number for shard in shards]
-                page = listing.Listing(topic, state, limit, after, numbers, self._namespace.highest)
-                while searches := page.searches():
-                    for search in searches:
-                        shards[search.shard].find(search, now)
-                    chosen = page.choose(searches)
-                    page.show(
-                        self._divided().by_shard(
-                            chosen, lambda each: each.shard, lambda shard, some: shard.show(topic, some, now)
-                        )
-                    )
-                if self._namespace.spread is spread:  # else there are other shards, too
-                    return page.page()
+        return Looks(self._namespace, self._opened()).scan(topic, state, limit, after, now)
 
     def stats(
         self, topic: str | None = None, *, but: Collection[str] = (), window: Window | None = None, now: int | None = None
     ) -> Stats:
-        parts = window.parts if window else 0
-        told: dict[str, list[Stats]] = {}
-        for shard in self._opened().one_after_another():
-            for name, one in shard.stats(topic, but, window, now).items():
-                told.setdefault(name, []).append(one)
-        topics = {} if topic is not None else {name: counting.together(each, {}, 0) for name, each in told.items()}
-        return counting.together([one for each in told.values() for one in each], topics, parts)
+        return Looks(self._namespace, self._opened()).stats(topic, but, window, now)
 
     def requeue(
         self,

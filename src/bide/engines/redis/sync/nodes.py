@@ -262,6 +262,10 @@ class Route(Server):
             raise
         return connection
 
+    @property
+    def place(self) -> str:
+        return self.shown if self._place is None else str(self._place)
+
     def hasty(self) -> "Route":
         return Route(hasty(self.address), self.clock, self._nodes, self._slot)
 

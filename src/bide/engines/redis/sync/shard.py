@@ -198,30 +198,34 @@ class Shard:
                 break
         return reading.stored(self.number, leases.found)
 
-    def find(self, search: listing.Search, now: int | None) -> None:
+    def find(self, search: listing.Search, now: int | None, patience: float | None) -> None:
         while args := search.args():
-            search.hear(self.calls.ask(search.verb, args, now))
+            search.hear(self.calls.ask(search.verb, args, now, patience=patience))
 
-    def show(self, topic: str, found: Sequence[listing.Found], now: int | None) -> list[Stored | None]:
-        reading = self._read([("id", each.topic, each.local, b"") for each in found], now)
+    def show(
+        self, topic: str, found: Sequence[listing.Found], now: int | None, patience: float | None = None
+    ) -> list[Stored | None]:
+        reading = self._read([("id", each.topic, each.local, b"") for each in found], now, patience)
         pairs = zip(found, reading.told, strict=True)
         return [listing.shown(each, topic, reading.now, told) for each, told in pairs]
 
-    def _read(self, named: Sequence[Sequence[Arg]], now: int | None) -> listing.Reading:
+    def _read(self, named: Sequence[Sequence[Arg]], now: int | None, patience: float | None = None) -> listing.Reading:
         reading = listing.Reading(named)
         while args := reading.args():
-            reading.hear(self.calls.ask("get", args, now))
+            reading.hear(self.calls.ask("get", args, now, patience=patience))
         return reading
 
-    def stats(self, topic: str | None, but: Collection[str], window: Window | None, now: int | None) -> dict[str, Stats]:
+    def stats(
+        self, topic: str | None, but: Collection[str], window: Window | None, now: int | None, patience: float | None = None
+    ) -> dict[str, Stats]:
         if topic is not None:
             names = [topic]
         else:
-            known = map(bytes.decode, self.calls.command("HKEYS", self.prefix + "topics"))
+            known = map(bytes.decode, self.calls.command("HKEYS", self.prefix + "topics", patience=patience))
             names = [each for each in known if each not in but]
         counted = counting.Counting(names, window)
         while args := counted.args():
-            counted.hear(self.calls.ask("stats", args, now))
+            counted.hear(self.calls.ask("stats", args, now, patience=patience))
         return counted.found
 
     def requeue(self, topic: str, ids: Sequence[str] | None, places: sending.Places, now: int | None) -> Swept:

@@ -1,0 +1,99 @@
+# unasync: ../sync/looks.py
+"""Pages and counts of topics over all shards. What servers have that don't answer is left out, and they are named."""
+
+import contextlib
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from bide.engines.base import Scanned, Window
+from bide.engines.redis.aio.shard import AsyncShard
+from bide.engines.redis.aio.shards import AsyncShards
+from bide.engines.redis.failures import OtherSpread
+from bide.engines.redis.namespace import Namespace
+from bide.engines.redis.presence import HASTE
+from bide.engines.redis.protocol import counting, listing, sending
+from bide.errors import Unavailable
+from bide.rounds import AsyncRound
+from bide.types import State, Stats
+
+P = TypeVar("P")
+T = TypeVar("T")
+
+
+class _Fewer(Exception):
+    """A shard does not answer: look again without it."""
+
+
+class AsyncLooks:
+    """One look: a shard that did not answer is not asked again, unless none answers."""
+
+    def __init__(self, namespace: Namespace, shards: AsyncShards) -> None:
+        self._namespace = namespace
+        self._shards = shards
+        self._away = {shard for shard in shards if shard.is_away()}
+        self._patience: float | None = HASTE
+        if len(self._away) == len(shards) or shards.only is not None:
+            self._be_patient()
+
+    def _be_patient(self) -> None:
+        """Nobody is left who answers soon."""
+        self._away.clear()
+        self._patience = None
+
+    async def scan(self, topic: str, state: State | None, limit: int, after: str | None, now: int | None) -> Scanned:
+        while True:
+            with contextlib.suppress(OtherSpread, _Fewer):
+                spread = self._namespace.spread
+                there = {shard.number: shard for shard in self._shards if shard not in self._away}
+                page = listing.Listing(topic, state, limit, after, list(there), self._namespace.highest)
+                while searches := page.searches():
+                    by_search = [(there[each.shard], each) for each in searches]
+                    await self._ask(by_search, lambda shard, each: shard.find(each, now, self._patience))
+                    chosen = page.choose(searches)
+                    by_shard = sending.by_shard(chosen, lambda each: each.shard)
+                    parts = [(there[number], [chosen[i] for i in at]) for number, at in by_shard.items()]
+                    told = await self._ask(parts, lambda shard, some: shard.show(topic, some, now, self._patience))
+                    pairs = zip(by_shard.values(), told, strict=True)
+                    messages = {i: each for at, shown in pairs for i, each in zip(at, shown, strict=True)}
+                    page.show(messages[i] for i in range(len(chosen)))
+                if self._namespace.spread is spread:  # else there are other shards, too
+                    return replace(page.page(), missing=self._missing())
+
+    async def stats(self, topic: str | None, but: Collection[str], window: Window | None, now: int | None) -> Stats:
+        told: dict[str, list[Stats]] = {}
+        done = set[AsyncShard]()
+        while left := [shard for shard in self._shards if shard not in done | self._away]:
+            with contextlib.suppress(_Fewer):
+                parts = [(shard, topic) for shard in left]
+                found = await self._ask(parts, lambda shard, topic: shard.stats(topic, but, window, now, self._patience))
+                done.update(left)
+                for name, one in (both for each in found for both in each.items()):
+                    told.setdefault(name, []).append(one)
+        missing = self._missing()
+        topics = {} if topic is not None else {name: counting.together(each, {}, 0) for name, each in told.items()}
+        topics = {name: replace(each, missing=missing) for name, each in topics.items()}
+        every = [one for each in told.values() for one in each]
+        return replace(counting.together(every, topics, window.parts if window else 0), missing=missing)
+
+    def _missing(self) -> list[str]:
+        return sorted({shard.connections.server.place for shard in self._away})
+
+    async def _ask(self, parts: Sequence[tuple[AsyncShard, P]], call: Callable[[AsyncShard, P], Awaitable[T]]) -> list[T]:
+        """Raises _Fewer, or Unavailable if none answers."""
+        found: list[T] = []
+        before = len(self._away)
+        told = await AsyncRound(parts, lambda part: call(*part)).answers()
+        for (shard, _), answer in zip(parts, told, strict=True):
+            if isinstance(answer, Unavailable) and self._patience is not None:
+                self._away.add(shard)
+            elif isinstance(answer, Exception):
+                raise answer
+            else:
+                found.append(answer)
+        if len(self._away) > before:
+            if all(shard in self._away for shard in self._shards):
+                self._be_patient()
+            raise _Fewer
+        return found
