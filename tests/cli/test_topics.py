@@ -12,6 +12,7 @@ from tests.cli.running import Bide, buried
 COUNTS = {
     "topic", "scheduled", "ready", "leased", "dead", "dead_dropped", "paused", "oldest_overdue", "next_due", "next_due_ms",
     "about",
+    "missing",
 }  # fmt: skip
 
 

@@ -235,7 +235,7 @@ class Skeleton(AsyncEngine):
             self._shelf.sleepers.remove(sleeper)
             self._shelf.sleepers.wake([] if sleeper.woken_by is None else [sleeper.woken_by])
 
-    async def get(self, refs: Sequence[Ref], *, now: Now = None) -> list[base.Stored | None]:
+    async def get(self, refs: Sequence[Ref], *, brief: bool = False, now: Now = None) -> list[base.Stored | None]:
         at, found = self._shelf.at(now), [self._shelf.find(ref.id) for ref in refs]
         return [None if message is None else message.stored(at) for message in found]
 

@@ -191,13 +191,13 @@ async def test_a_give_back_that_ends_early_is_done_by_the_next_claim(how: str, r
                 raise OutcomeUnknown("the answer is lost")
             return got
 
-        async def end_early(*asked: Any) -> Any:
+        async def end_early(*asked: Any, **options: Any) -> Any:
             if len(steps) == 1:
                 steps.append("given back")
                 if how == "fails":
                     raise OutcomeUnknown("the answer is lost")
                 raise asyncio.CancelledError
-            return await settle(*asked)
+            return await settle(*asked, **options)
 
         shard.claim, shard.settle = lose, end_early
         seen: list[Any] = []

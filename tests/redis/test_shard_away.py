@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, Locked, LockLost, Outgoing, Queue, Unavailable, Where, Worker
+from bide import AsyncQueue, Locked, LockLost, OutcomeUnknown, Outgoing, Queue, Unavailable, Where, Worker
 from bide.engines.redis.topology import slot_of
 from tests.servers.cluster import RedisCluster
 from tests.servers.programs import needs_groups
@@ -261,3 +261,67 @@ async def test_counts_and_pages_name_the_server_that_is_missing(masters: RedisCl
 
 def bide(url: str, *args: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([sys.executable, "-m", "bide", *args, "--url", url], capture_output=True, text=True, check=False)
+
+
+async def test_schedules_go_on_whose_next_instant_is_in_another_shard(masters: RedisCluster, url: str) -> None:
+    ticks: list[tuple[float, int]] = []
+    ticked = asyncio.Event()
+    async with AsyncQueue(url) as queue:
+        for number in range(12):
+
+            def tick(number: int = number) -> None:
+                ticks.append((time.monotonic(), number))
+                ticked.set()
+
+            queue.every("1s", name=f"s{number}", topic=f"s.{number}")(tick)
+        away = {number for number in range(12) if shard_of(f"s.{number}", f"every s{number}") == 2}
+
+        async def all_tick(since: float, numbers: set[int]) -> None:
+            async with asyncio.timeout(20):
+                while not {number for at, number in ticks if at > since} >= numbers:
+                    ticked.clear()
+                    await ticked.wait()
+
+        async with Worker(queue, concurrency=20):
+            await all_tick(0, set(range(12)))
+            async with frozen(masters, queue, 2):
+                began = time.monotonic()
+                await all_tick(began, set(range(12)) - away)
+                for _ in range(3):
+                    await all_tick(time.monotonic(), set(range(12)) - away)
+                assert time.monotonic() - began < 12
+            await all_tick(time.monotonic(), set(range(12)))
+    assert 0 < len(away) < 12
+
+
+async def test_a_worker_stops_in_time_while_a_shard_is_away(masters: RedisCluster, url: str) -> None:
+    async with AsyncQueue(url) as queue:
+        begun = asyncio.Event()
+
+        @queue.task("t", lock="l:{n}")
+        async def handle(n: int) -> None:
+            begun.set()
+
+        for n in range(200):
+            await handle.send(n)
+        async with Worker(queue, concurrency=20, grace=1) as worker:
+            await begun.wait()
+            async with frozen(masters, queue, 2):
+                await asyncio.sleep(1)  # until its calls wait for that shard
+                began = time.monotonic()
+                await worker.stop()
+                assert time.monotonic() - began < 2 * SOON
+
+
+async def test_a_queue_closes_in_time_while_sends_wait_for_a_shard_that_is_away(masters: RedisCluster, url: str) -> None:
+    queue = AsyncQueue(url)
+    await queue.stats()
+    async with frozen(masters, queue, 2):
+        sends = [asyncio.create_task(queue.send("t", 1, key=key)) for key in [*keys_of(2, 5), *keys_of(0, 5)]]
+        await asyncio.wait(sends[5:])
+        began = time.monotonic()
+        await queue.close()
+        assert time.monotonic() - began < 2 * SOON
+    told = await asyncio.gather(*sends, return_exceptions=True)
+    assert {type(each) for each in told[:5]} == {OutcomeUnknown}
+    assert not any(isinstance(each, Exception) for each in told[5:])

@@ -168,6 +168,9 @@ class SlowEngine:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
+    def part_of(self, item: Any) -> None:
+        """It has one part."""
+
     async def settle(self, ends: Sequence[End]) -> list[str]:
         await asyncio.sleep(self._seconds)
         return ["release"] * len(ends)

@@ -284,8 +284,8 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
-        """What is stored about messages.
+    def get(self, refs: Sequence[Ref], *, brief: bool = False, now: int | None = None) -> list[Stored | None]:
+        """What is stored about messages. `brief` as with `extend`: a part of the engine that does not answer is not waited for.
 
         - Get tells what is stored.
         - Get of what has ended is none.

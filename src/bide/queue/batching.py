@@ -6,6 +6,7 @@ Each part of the engine has a line of its own, so that one that does not answer 
 
 import abc
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 
@@ -16,6 +17,7 @@ E = TypeVar("E")
 T = TypeVar("T")
 R = TypeVar("R")
 PATIENCE = 0.2  # seconds for a call that any part may answer, before the next one begins beside it
+CLOSING = 5.0  # seconds that a close sees to what waits for a part of the engine which may not answer
 BESIDE = 8  # calls at most that may be left behind like this
 
 
@@ -27,7 +29,7 @@ class Batching(Generic[T, R]):
     def add(self, item: T) -> R:
         return self._call([item])[0]
 
-    def close(self) -> None:
+    def close(self, until: float) -> None:
         """Nothing is ever on its way here."""
 
 
@@ -144,12 +146,23 @@ class AsyncBatching(Collector[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):
     def part_of(self, entry: "tuple[T, asyncio.Future[R]]") -> Hashable:
         return self._part_of(entry[0])
 
-    async def close(self) -> None:
-        """Take no more, and see what has gathered through to its answers."""
+    async def close(self, until: float) -> None:
+        """Take no more, and see what has gathered through to its answers. What waits for one part of several, which may not
+        answer, is given up at `until`, monotonic.
+        """
         self._closed = True
+        while left := self._for_parts():
+            await asyncio.wait(left, timeout=max(0.0, until - time.monotonic()))
+            if time.monotonic() >= until:
+                for each in left:
+                    each.cancel()
+                if left := self._for_parts():
+                    await asyncio.wait(left)
         await self.emptied()
-        while self._beside:
-            await asyncio.wait(self._beside)
+
+    def _for_parts(self) -> "list[asyncio.Task[None]]":
+        """The calls that wait for one part of several."""
+        return [line.caller for line in self.lines if line.caller is not None and line.part is not None] + list(self._beside)
 
     def drop(self) -> None:
         super().drop()

@@ -212,9 +212,9 @@ class AsyncGuard(AsyncEngine):
         self._rules.check(topics=topics)
         await self._verbs.wait(topics, timeout)
 
-    async def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
+    async def get(self, refs: Sequence[Ref], *, brief: bool = False, now: int | None = None) -> list[Stored | None]:
         self._rules.check_refs("lookup", refs)
-        return await self._verbs.get(refs, now=now)
+        return await self._verbs.get(refs, brief=brief, now=now)
 
     async def scan(
         self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None

@@ -208,9 +208,9 @@ class Guard(Engine):
         self._rules.check(topics=topics)
         self._verbs.wait(topics, timeout)
 
-    def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
+    def get(self, refs: Sequence[Ref], *, brief: bool = False, now: int | None = None) -> list[Stored | None]:
         self._rules.check_refs("lookup", refs)
-        return self._verbs.get(refs, now=now)
+        return self._verbs.get(refs, brief=brief, now=now)
 
     def scan(self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None) -> Scanned:
         self._rules.check_state(state, limit=limit)

@@ -161,7 +161,7 @@ class AsyncMemory(AsyncEngine):
         finally:
             self._store.stop_sleeping(sleeper, cancelled=cancelled)
 
-    async def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
+    async def get(self, refs: Sequence[Ref], *, brief: bool = False, now: int | None = None) -> list[Stored | None]:
         return look.get(self._store, refs, now)
 
     async def scan(

@@ -157,7 +157,7 @@ class Memory(Engine):
         finally:
             self._store.stop_sleeping(sleeper, cancelled=cancelled)
 
-    def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
+    def get(self, refs: Sequence[Ref], *, brief: bool = False, now: int | None = None) -> list[Stored | None]:
         return look.get(self._store, refs, now)
 
     def scan(self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None) -> Scanned:

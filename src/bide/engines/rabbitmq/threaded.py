@@ -116,8 +116,8 @@ class Rabbit(Engine):
     def wait(self, topics: Sequence[str], timeout: float) -> None:
         self._run(lambda: self._engine.wait(topics, timeout))
 
-    def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
-        return self._run(lambda: self._engine.get(refs, now=now))
+    def get(self, refs: Sequence[Ref], *, brief: bool = False, now: int | None = None) -> list[Stored | None]:
+        return self._run(lambda: self._engine.get(refs, brief=brief, now=now))
 
     def scan(self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None) -> Scanned:
         return self._run(lambda: self._engine.scan(topic, state, limit, after, now=now))

@@ -132,7 +132,7 @@ class AsyncSqlite(AsyncEngine):
         finally:
             database.stop_sleeping(sleeper, cancelled=cancelled)
 
-    async def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
+    async def get(self, refs: Sequence[Ref], *, brief: bool = False, now: int | None = None) -> list[Stored | None]:
         return await self._opened().read(lambda tx: look.get(tx, self._namespace, refs, now))
 
     async def scan(

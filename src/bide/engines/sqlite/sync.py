@@ -126,7 +126,7 @@ class Sqlite(Engine):
         finally:
             database.stop_sleeping(sleeper, cancelled=cancelled)
 
-    def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
+    def get(self, refs: Sequence[Ref], *, brief: bool = False, now: int | None = None) -> list[Stored | None]:
         return self._opened().read(lambda tx: look.get(tx, self._namespace, refs, now))
 
     def scan(self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None) -> Scanned:

@@ -34,10 +34,10 @@ class AsyncKeeping:
         for each in list(self._asleep):
             each.set()
 
-    async def close(self) -> None:
+    async def close(self, until: float) -> None:
         self.end_waits()
         for batching in (self._expects, self._reads, self._gets):
-            await batching.close()
+            await batching.close(until)
 
     async def expect(self, expected: Sequence[Expected], connection: object | None) -> None:
         """Remember that these were sent. They were: if this fails, only less can be told of them."""

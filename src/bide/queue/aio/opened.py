@@ -15,7 +15,7 @@ from bide.queue.aio.keeping import AsyncKeeping
 from bide.queue.aio.outbox import AsyncOutbox
 from bide.queue.aio.receiving import AsyncReceiver
 from bide.queue.aio.rooms import AsyncRooms
-from bide.queue.batching import AsyncBatching
+from bide.queue.batching import CLOSING, AsyncBatching
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.outbox import PREFIX
 from bide.queue.refusing import takes_all
@@ -65,8 +65,9 @@ class AsyncOpened:
             self.outbox.end_waits()
         try:
             await self.receiver.fresh.close()
+            until = time.monotonic() + CLOSING
             for batching in (self.puts, self.settles, self.cancels, self.moves, self.keeping):
-                await batching.close()
+                await batching.close(until)
             await AsyncApart(self.heartbeat.close).done()
         except BaseException:
             self.heartbeat.close(0)  # nothing is renewed any more, and nobody waits for its thread

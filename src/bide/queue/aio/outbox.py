@@ -1,6 +1,7 @@
 # unasync: ../sync/outbox.py
 """The outbox: sends that are committed with the caller's own work, and then handed to the queue's engine, at least once."""
 
+import time
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -14,6 +15,7 @@ from bide.queue import outbox
 from bide.queue.aio.depending import AsyncDependents
 from bide.queue.aio.keeping import AsyncKeeping
 from bide.queue.aio.waiting import AsyncWaiting
+from bide.queue.batching import CLOSING
 from bide.queue.results import expected
 from bide.queue.setup import Setup
 from bide.types import Sent
@@ -210,7 +212,7 @@ class AsyncOutbox:
         self._named.end_waits()
 
     async def close(self) -> None:
-        await self._named.close()
+        await self._named.close(time.monotonic() + CLOSING)
         await self.store.close()
 
 

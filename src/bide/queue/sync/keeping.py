@@ -34,10 +34,10 @@ class Keeping:
         for each in list(self._asleep):
             each.set()
 
-    def close(self) -> None:
+    def close(self, until: float) -> None:
         self.end_waits()
         for batching in (self._expects, self._reads, self._gets):
-            batching.close()
+            batching.close(until)
 
     def expect(self, expected: Sequence[Expected], connection: object | None) -> None:
         """Remember that these were sent. They were: if this fails, only less can be told of them."""

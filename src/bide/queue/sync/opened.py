@@ -9,7 +9,7 @@ from bide.core.when import duration_ms
 from bide.engines.base import Claimed, End, Ended, Move, NewMessage, Ref
 from bide.engines.sync import Engine
 from bide.errors import BadOption
-from bide.queue.batching import Batching
+from bide.queue.batching import CLOSING, Batching
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.outbox import PREFIX
 from bide.queue.refusing import takes_all
@@ -61,8 +61,9 @@ class Opened:
             self.outbox.end_waits()
         try:
             self.receiver.fresh.close()
+            until = time.monotonic() + CLOSING
             for batching in (self.puts, self.settles, self.cancels, self.moves, self.keeping):
-                batching.close()
+                batching.close(until)
             Apart(self.heartbeat.close).done()
         except BaseException:
             self.heartbeat.close(0)  # nothing is renewed any more, and nobody waits for its thread

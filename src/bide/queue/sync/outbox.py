@@ -1,6 +1,7 @@
 # Generated from ../aio/outbox.py by tools/unasync.py; change that file instead.
 """The outbox: sends that are committed with the caller's own work, and then handed to the queue's engine, at least once."""
 
+import time
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -11,6 +12,7 @@ from bide.engines.sync import Engine
 from bide.errors import BadBody, BadMessage, BideError, QueueFull, ResultPending, ResultUnknown, Unsupported
 from bide.logs import Log
 from bide.queue import outbox
+from bide.queue.batching import CLOSING
 from bide.queue.results import expected
 from bide.queue.setup import Setup
 from bide.queue.sync.depending import Dependents
@@ -210,7 +212,7 @@ class Outbox:
         self._named.end_waits()
 
     def close(self) -> None:
-        self._named.close()
+        self._named.close(time.monotonic() + CLOSING)
         self.store.close()
 
 

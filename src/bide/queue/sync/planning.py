@@ -8,9 +8,8 @@ from bide.core.schedule import Schedule
 from bide.engines.base import Claimed, NewMessage, Ref, Stored
 from bide.engines.guard.able import others_can
 from bide.engines.sync import Engine
-from bide.errors import Unsupported
+from bide.errors import EngineError, Unsupported
 from bide.logs import Log
-from bide.queue.batching import joined
 from bide.queue.schedules.announcing import SILENT, Actions, announced, plan
 from bide.queue.schedules.definition import Planned
 from bide.queue.schedules.records import (
@@ -28,6 +27,7 @@ from bide.queue.schedules.records import (
     refs,
 )
 from bide.queue.setup import Setup
+from bide.rounds import Round
 
 _log = Log("bide.schedules")
 _PART = 200  # schedules in one call
@@ -56,18 +56,33 @@ class Planner:
         self._alone = alone
         self._watching = 0  # since when it has been looking for what nobody announces
         self._looked = 0
+        self._last: dict[Ref, Stored | None] = {}  # what was stored when it was last asked for
 
     def now(self) -> int:
         """The engine's time."""
         return self._engine.claim([], 1, _LEAST_LEASE).now
 
     def kept(self, names: Sequence[str]) -> list[Kept]:
-        """What is stored of each."""
+        """What is stored of each. In a part of the engine that is away it is as it was: nobody can change it there."""
         found: list[Kept] = []
         for first in range(0, len(names), _PART):
-            stored = self._engine.get([ref for name in names[first : first + _PART] for ref in refs(name)])
+            asked = [ref for name in names[first : first + _PART] for ref in refs(name)]
+            stored = self._stored(asked)
             found += [kept(stored[place : place + REFS]) for place in range(0, len(stored), REFS)]
         return found
+
+    def _stored(self, asked: Sequence[Ref]) -> list[Stored | None]:
+        by_part: dict[Hashable, list[Ref]] = {}
+        for ref in asked:
+            by_part.setdefault(self._engine.part_of(ref), []).append(ref)
+        parts = list(by_part.values())
+        told = Round(parts, lambda some: self._engine.get(some, brief=True)).answers()
+        for refs_of_part, answer in zip(parts, told, strict=True):
+            if not isinstance(answer, Exception):
+                self._last.update(zip(refs_of_part, answer, strict=True))
+            elif not isinstance(answer, EngineError) or not all(ref in self._last for ref in refs_of_part):
+                raise answer
+        return [self._last[ref] for ref in asked]
 
     def pending(self, schedules: Sequence[tuple[str, str]]) -> list[Stored | None]:
         """The messages of the next instants, by name and topic."""
@@ -78,12 +93,9 @@ class Planner:
         return found
 
     def part_of(self, claimed: Claimed) -> Hashable:
-        """Which parts of the engine have to do with what comes after an instant."""
+        """Which part of the engine takes what comes after an instant."""
         instant = instant_of(claimed)
-        if instant is None:
-            return None
-        asked = [*refs(instant.name), Ref(topic=claimed.topic, key=key_of(instant.name))]
-        return joined(self._engine.part_of(each) for each in asked)
+        return None if instant is None else self._engine.part_of(Ref(topic=claimed.topic, key=key_of(instant.name)))
 
     def announce(self, schedules: Iterable[Planned], *, begins: bool) -> None:
         """Say that these are in use for the next ten minutes, and see that the next instant of each is planned."""

@@ -216,7 +216,7 @@ class AsyncPostgres(AsyncEngine):
     async def wait(self, topics: Sequence[str], timeout: float) -> None:
         await self._awake().wait(topics, self._bounds.patience(topics, time.monotonic(), min(timeout, SWEEP)))
 
-    async def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
+    async def get(self, refs: Sequence[Ref], *, brief: bool = False, now: int | None = None) -> list[Stored | None]:
         told = await self._ask("get", [*rows.ref_args(refs), now])
         found = {row[0]: rows.stored_of(row[3:], row[1], row[2]) for row in told}
         return await self._with_holders(

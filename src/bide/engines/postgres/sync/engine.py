@@ -212,7 +212,7 @@ class Postgres(Engine):
     def wait(self, topics: Sequence[str], timeout: float) -> None:
         self._awake().wait(topics, self._bounds.patience(topics, time.monotonic(), min(timeout, SWEEP)))
 
-    def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
+    def get(self, refs: Sequence[Ref], *, brief: bool = False, now: int | None = None) -> list[Stored | None]:
         told = self._ask("get", [*rows.ref_args(refs), now])
         found = {row[0]: rows.stored_of(row[3:], row[1], row[2]) for row in told}
         return self._with_holders(

@@ -32,7 +32,7 @@ class AsyncLacking(AsyncEngine):
     ) -> list[RescheduleResult]:
         _refuse()
 
-    async def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
+    async def get(self, refs: Sequence[Ref], *, brief: bool = False, now: int | None = None) -> list[Stored | None]:
         _refuse()
 
     async def stats(

@@ -13,7 +13,6 @@ from bide.engines.redis.aio.shards import AsyncShards
 from bide.engines.redis.failures import AWAY, BRIEF
 from bide.engines.redis.protocol import delivering, sending
 from bide.errors import BideError, Unavailable
-from bide.wakeable import AsyncBriefly
 
 SOON = 0.5  # seconds
 LEASE = 1_000  # ms, of what is released at once
@@ -70,7 +69,7 @@ class AsyncAround:
                 keep = others if others <= room and later else 0
                 patience = None if last and not claims else BRIEF  # while others answer, nobody waits for one
                 try:
-                    await self._give_back(shard, lease, now)
+                    await self._give_back(shard, lease, now, patience)
                     if not held:
                         untold.add(shard)
                     # without room, a shard only tells when to come back
@@ -78,7 +77,7 @@ class AsyncAround:
                         self._me, named, room, lease, request, now, keep=keep, woken=woken, patience=patience
                     )
                     if not held:  # an earlier try of the same claim may have reached the shard only now
-                        await _release(shard, claim.messages[room:], now)
+                        await _release(shard, claim.messages[room:], now, patience)
                         found += claim.messages[:room]
                 except BideError as error:
                     failed[shard] = _Failure(error, shard.silent)
@@ -128,13 +127,9 @@ class AsyncAround:
     async def close(self) -> None:
         """Release what nobody was told of, where a server answers soon."""
         for shard, requests in list(self._untold.items()):
-            if requests:
-                with contextlib.suppress(BideError, TimeoutError):
-                    await self._try_to_give_back(shard)
-
-    async def _try_to_give_back(self, shard: AsyncShard) -> None:
-        async with AsyncBriefly(SOON):
-            await self._give_back(shard, LEASE, None)
+            if requests and not shard.silent:
+                with contextlib.suppress(BideError):
+                    await self._give_back(shard, LEASE, None, BRIEF)
 
     async def _held(
         self, limit: int, lease: int, request: str, now: int | None, failed: "dict[AsyncShard, _Failure]"
@@ -155,7 +150,7 @@ class AsyncAround:
                 failed[shard] = _Failure(error, shard.silent)
         return claims
 
-    async def _give_back(self, shard: AsyncShard, lease: int, now: int | None) -> None:
+    async def _give_back(self, shard: AsyncShard, lease: int, now: int | None, patience: float | None) -> None:
         """Release what earlier claims hold on a shard, and nobody was told of."""
         requests = self._untold[shard]
         for request in list(requests):
@@ -163,8 +158,8 @@ class AsyncAround:
                 continue
             requests.discard(request)
             try:
-                claim = await shard.claim(self._me, [], MAX_BATCH, lease, request, now)
-                await _release(shard, claim.messages, now)
+                claim = await shard.claim(self._me, [], MAX_BATCH, lease, request, now, patience=patience)
+                await _release(shard, claim.messages, now, patience)
             except BaseException:
                 requests.add(request)
                 raise
@@ -189,7 +184,7 @@ def _unserved_first(topics: Sequence[str], found: Sequence[Claimed]) -> tuple[li
     return [*unserved, *(topic for topic in topics if topic in served)], len(unserved)
 
 
-async def _release(shard: AsyncShard, claimed: Sequence[Claimed], now: int | None) -> None:
+async def _release(shard: AsyncShard, claimed: Sequence[Claimed], now: int | None, patience: float | None) -> None:
     ends = [End(each.topic, each.id, each.token, "release") for each in claimed]
     for first in range(0, len(ends), sending.PART):
-        await shard.settle(ends[first : first + sending.PART], now)
+        await shard.settle(ends[first : first + sending.PART], now, patience=patience)

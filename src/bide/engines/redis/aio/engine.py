@@ -35,9 +35,12 @@ from bide.engines.redis.aio.gates import AsyncRedisGates
 from bide.engines.redis.aio.keeping import AsyncRedisResults
 from bide.engines.redis.aio.looks import AsyncLooks
 from bide.engines.redis.aio.sends import AsyncSends
+from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.aio.shards import AsyncShards
 from bide.engines.redis.aio.wakeup import WAKEUPS, AsyncWakeup
+from bide.engines.redis.failures import AWAY
 from bide.engines.redis.namespace import Namespace
+from bide.engines.redis.presence import HASTE
 from bide.engines.redis.protocol import delivering, sending
 from bide.engines.results.aio import AsyncResults
 from bide.errors import Unavailable
@@ -96,7 +99,7 @@ class AsyncRedis(AsyncEngine):
                 await wakeup.close()
             await self._around.close()
             for shard in shards if topics else ():  # a server that is away is not waited for
-                if shard.connections not in away and not await shard.leave(self._me, topics):
+                if shard.connections not in away and not shard.silent and not await shard.leave(self._me, topics):
                     away.add(shard.connections)
         finally:
             await shards.disconnect()
@@ -197,8 +200,15 @@ class AsyncRedis(AsyncEngine):
         if await self._wakeup.wait(topics, timeout, sharp=alarm < time.monotonic() + timeout + NEAR):
             self._woken = True
 
-    async def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
-        return await self._divided().by_ref(refs, refs, lambda shard, some: shard.get(some, now), None)
+    async def get(self, refs: Sequence[Ref], *, brief: bool = False, now: int | None = None) -> list[Stored | None]:
+        patience = HASTE if brief and len(self._opened()) > 1 else None
+
+        async def get(shard: AsyncShard, some: Sequence[Ref]) -> list[Stored | None]:
+            if patience is not None and shard.is_away():
+                raise Unavailable(AWAY)
+            return await shard.get(some, now, patience)
+
+        return await self._divided().by_ref(refs, refs, get, None)
 
     async def scan(
         self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None

@@ -165,9 +165,9 @@ class AsyncShard:
         _, awake = await self.calls.ask("sweep", (AHEAD, *topics), None, patience=BRIEF)
         return bool(awake)
 
-    async def settle(self, ends: Sequence[End], now: int | None) -> list[Ended]:
+    async def settle(self, ends: Sequence[End], now: int | None, *, patience: float | None = None) -> list[Ended]:
         asked = delivering.settle(ends, self._namespace.dead_max(self.number))
-        return delivering.settle_answer(asked, len(ends), await self.calls.do("settle", asked.args, now))
+        return delivering.settle_answer(asked, len(ends), await self.calls.do("settle", asked.args, now, patience=patience))
 
     async def extend(self, holds: Sequence[Hold], lease: int, now: int | None, *, patience: float | None = None) -> list[bool]:
         groups, args = delivering.extend(holds, lease)
@@ -188,14 +188,14 @@ class AsyncShard:
         _, returned, buried, expired, dropped, more = await self.calls.ask("tend", args, now, patience=patience)
         return Tended(returned, buried, expired, dropped, bool(more))
 
-    async def get(self, refs: Sequence[Ref], now: int | None) -> list[Stored | None]:
+    async def get(self, refs: Sequence[Ref], now: int | None, patience: float | None = None) -> list[Stored | None]:
         named = [sending.ref(each, self.number) for each in refs]
         reading, leases = listing.Reading(named), listing.Leases(())
         for _ in range(TRIES):  # a message may end before its lease is found
-            reading = await self._read(named, now)
+            reading = await self._read(named, now, patience)
             leases = listing.Leases(reading.leased().values())
             while args := leases.args():
-                leases.hear(await self.calls.ask("lease_ends", args, now))
+                leases.hear(await self.calls.ask("lease_ends", args, now, patience=patience))
             if len(leases.found) == len(set(reading.leased().values())):
                 break
         return reading.stored(self.number, leases.found)

@@ -13,7 +13,6 @@ from bide.engines.redis.protocol import delivering, sending
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
 from bide.errors import BideError, Unavailable
-from bide.wakeable import Briefly
 
 SOON = 0.5  # seconds
 LEASE = 1_000  # ms, of what is released at once
@@ -70,13 +69,13 @@ class Around:
                 keep = others if others <= room and later else 0
                 patience = None if last and not claims else BRIEF  # while others answer, nobody waits for one
                 try:
-                    self._give_back(shard, lease, now)
+                    self._give_back(shard, lease, now, patience)
                     if not held:
                         untold.add(shard)
                     # without room, a shard only tells when to come back
                     claim = shard.claim(self._me, named, room, lease, request, now, keep=keep, woken=woken, patience=patience)
                     if not held:  # an earlier try of the same claim may have reached the shard only now
-                        _release(shard, claim.messages[room:], now)
+                        _release(shard, claim.messages[room:], now, patience)
                         found += claim.messages[:room]
                 except BideError as error:
                     failed[shard] = _Failure(error, shard.silent)
@@ -126,13 +125,9 @@ class Around:
     def close(self) -> None:
         """Release what nobody was told of, where a server answers soon."""
         for shard, requests in list(self._untold.items()):
-            if requests:
-                with contextlib.suppress(BideError, TimeoutError):
-                    self._try_to_give_back(shard)
-
-    def _try_to_give_back(self, shard: Shard) -> None:
-        with Briefly(SOON):
-            self._give_back(shard, LEASE, None)
+            if requests and not shard.silent:
+                with contextlib.suppress(BideError):
+                    self._give_back(shard, LEASE, None, BRIEF)
 
     def _held(self, limit: int, lease: int, request: str, now: int | None, failed: "dict[Shard, _Failure]") -> list[Claim]:
         """What the request holds already."""
@@ -151,7 +146,7 @@ class Around:
                 failed[shard] = _Failure(error, shard.silent)
         return claims
 
-    def _give_back(self, shard: Shard, lease: int, now: int | None) -> None:
+    def _give_back(self, shard: Shard, lease: int, now: int | None, patience: float | None) -> None:
         """Release what earlier claims hold on a shard, and nobody was told of."""
         requests = self._untold[shard]
         for request in list(requests):
@@ -159,8 +154,8 @@ class Around:
                 continue
             requests.discard(request)
             try:
-                claim = shard.claim(self._me, [], MAX_BATCH, lease, request, now)
-                _release(shard, claim.messages, now)
+                claim = shard.claim(self._me, [], MAX_BATCH, lease, request, now, patience=patience)
+                _release(shard, claim.messages, now, patience)
             except BaseException:
                 requests.add(request)
                 raise
@@ -185,7 +180,7 @@ def _unserved_first(topics: Sequence[str], found: Sequence[Claimed]) -> tuple[li
     return [*unserved, *(topic for topic in topics if topic in served)], len(unserved)
 
 
-def _release(shard: Shard, claimed: Sequence[Claimed], now: int | None) -> None:
+def _release(shard: Shard, claimed: Sequence[Claimed], now: int | None, patience: float | None) -> None:
     ends = [End(each.topic, each.id, each.token, "release") for each in claimed]
     for first in range(0, len(ends), sending.PART):
-        shard.settle(ends[first : first + sending.PART], now)
+        shard.settle(ends[first : first + sending.PART], now, patience=patience)

@@ -28,7 +28,9 @@ from bide.engines.base import (
     Window,
 )
 from bide.engines.gates.sync import Gates
+from bide.engines.redis.failures import AWAY
 from bide.engines.redis.namespace import Namespace
+from bide.engines.redis.presence import HASTE
 from bide.engines.redis.protocol import delivering, sending
 from bide.engines.redis.sync.around import Around
 from bide.engines.redis.sync.batches import Batches
@@ -36,6 +38,7 @@ from bide.engines.redis.sync.gates import RedisGates
 from bide.engines.redis.sync.keeping import RedisResults
 from bide.engines.redis.sync.looks import Looks
 from bide.engines.redis.sync.sends import Sends
+from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
 from bide.engines.redis.sync.wakeup import WAKEUPS, Wakeup
 from bide.engines.results.sync import Results
@@ -96,7 +99,7 @@ class Redis(Engine):
                 wakeup.close()
             self._around.close()
             for shard in shards if topics else ():  # a server that is away is not waited for
-                if shard.connections not in away and not shard.leave(self._me, topics):
+                if shard.connections not in away and not shard.silent and not shard.leave(self._me, topics):
                     away.add(shard.connections)
         finally:
             shards.disconnect()
@@ -191,8 +194,15 @@ class Redis(Engine):
         if self._wakeup.wait(topics, timeout, sharp=alarm < time.monotonic() + timeout + NEAR):
             self._woken = True
 
-    def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
-        return self._divided().by_ref(refs, refs, lambda shard, some: shard.get(some, now), None)
+    def get(self, refs: Sequence[Ref], *, brief: bool = False, now: int | None = None) -> list[Stored | None]:
+        patience = HASTE if brief and len(self._opened()) > 1 else None
+
+        def get(shard: Shard, some: Sequence[Ref]) -> list[Stored | None]:
+            if patience is not None and shard.is_away():
+                raise Unavailable(AWAY)
+            return shard.get(some, now, patience)
+
+        return self._divided().by_ref(refs, refs, get, None)
 
     def scan(self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None) -> Scanned:
         return Looks(self._namespace, self._opened()).scan(topic, state, limit, after, now)

@@ -163,9 +163,9 @@ class Shard:
         _, awake = self.calls.ask("sweep", (AHEAD, *topics), None, patience=BRIEF)
         return bool(awake)
 
-    def settle(self, ends: Sequence[End], now: int | None) -> list[Ended]:
+    def settle(self, ends: Sequence[End], now: int | None, *, patience: float | None = None) -> list[Ended]:
         asked = delivering.settle(ends, self._namespace.dead_max(self.number))
-        return delivering.settle_answer(asked, len(ends), self.calls.do("settle", asked.args, now))
+        return delivering.settle_answer(asked, len(ends), self.calls.do("settle", asked.args, now, patience=patience))
 
     def extend(self, holds: Sequence[Hold], lease: int, now: int | None, *, patience: float | None = None) -> list[bool]:
         groups, args = delivering.extend(holds, lease)
@@ -186,14 +186,14 @@ class Shard:
         _, returned, buried, expired, dropped, more = self.calls.ask("tend", args, now, patience=patience)
         return Tended(returned, buried, expired, dropped, bool(more))
 
-    def get(self, refs: Sequence[Ref], now: int | None) -> list[Stored | None]:
+    def get(self, refs: Sequence[Ref], now: int | None, patience: float | None = None) -> list[Stored | None]:
         named = [sending.ref(each, self.number) for each in refs]
         reading, leases = listing.Reading(named), listing.Leases(())
         for _ in range(TRIES):  # a message may end before its lease is found
-            reading = self._read(named, now)
+            reading = self._read(named, now, patience)
             leases = listing.Leases(reading.leased().values())
             while args := leases.args():
-                leases.hear(self.calls.ask("lease_ends", args, now))
+                leases.hear(self.calls.ask("lease_ends", args, now, patience=patience))
             if len(leases.found) == len(set(reading.leased().values())):
                 break
         return reading.stored(self.number, leases.found)
