@@ -192,7 +192,8 @@ class AsyncCluster(AsyncNodes):
     async def stored(self, tags: Sequence[str], field: str) -> list[bytes]:
         """What shards with these tags have stored in this field, where their nodes answer."""
         if not self._spans:
-            await self._look()
+            with contextlib.suppress(*LOST, theirs.ResponseError):
+                await self._look()
         by_node: dict[Place, list[Sequence[str]]] = {}
         for tag in tags:
             if (place := self._known(slot_of(tag))) is not None:

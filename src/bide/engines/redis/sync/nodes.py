@@ -192,7 +192,8 @@ class Cluster(Nodes):
     def stored(self, tags: Sequence[str], field: str) -> list[bytes]:
         """What shards with these tags have stored in this field, where their nodes answer."""
         if not self._spans:
-            self._look()
+            with contextlib.suppress(*LOST, theirs.ResponseError):
+                self._look()
         by_node: dict[Place, list[Sequence[str]]] = {}
         for tag in tags:
             if (place := self._known(slot_of(tag))) is not None:
