@@ -1,6 +1,7 @@
 # unasync: ../sync/shards.py
 """The shards of a namespace: on one server, on the master that Sentinels name, or over the masters of a Cluster."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -108,12 +109,11 @@ class AsyncShards:
 
     async def _known_spread(self, nodes: AsyncCluster) -> str | None:
         """As shard 0 has it; if that does not answer, as any other one has it."""
-        try:
+        with contextlib.suppress(Unavailable):
             return await self.anchor.known_spread(HASTE)
-        except Unavailable:
-            told = await nodes.stored(likely_tags(self._namespace.address.namespace), "shards")
-            known = max(map(bytes.decode, told), key=lambda text: read_spread(text).epoch, default=None)
-            return known or await self.anchor.known_spread()
+        told = await nodes.stored(likely_tags(self._namespace.address.namespace), "shards")
+        known = max(map(bytes.decode, told), key=lambda text: read_spread(text).epoch, default=None)
+        return known or await self.anchor.known_spread()
 
     async def greet(self) -> None:
         """Check each server that answers, and the others when they are first needed. Raises Unavailable if none answers."""

@@ -1,6 +1,7 @@
 # Generated from ../aio/shards.py by tools/unasync.py; change that file instead.
 """The shards of a namespace: on one server, on the master that Sentinels name, or over the masters of a Cluster."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -108,12 +109,11 @@ class Shards:
 
     def _known_spread(self, nodes: Cluster) -> str | None:
         """As shard 0 has it; if that does not answer, as any other one has it."""
-        try:
+        with contextlib.suppress(Unavailable):
             return self.anchor.known_spread(HASTE)
-        except Unavailable:
-            told = nodes.stored(likely_tags(self._namespace.address.namespace), "shards")
-            known = max(map(bytes.decode, told), key=lambda text: read_spread(text).epoch, default=None)
-            return known or self.anchor.known_spread()
+        told = nodes.stored(likely_tags(self._namespace.address.namespace), "shards")
+        known = max(map(bytes.decode, told), key=lambda text: read_spread(text).epoch, default=None)
+        return known or self.anchor.known_spread()
 
     def greet(self) -> None:
         """Check each server that answers, and the others when they are first needed. Raises Unavailable if none answers."""
