@@ -60,7 +60,7 @@ def test_a_key_that_is_taken_is_answered_as_if_exists_says(bide: Bide) -> None:
     assert "the later time" in bide(*same, "--if-exists", "later").out
     refused = bide(*same, "--if-exists", "error")
     assert refused.code == 1
-    assert re.fullmatch(r"bide: Message \w+ of t has the key 'k' and has not ended\.\n", refused.err)
+    assert re.fullmatch(r"bide: Message \w+ of t has the key 'k' and has not ended\. Cancel or reschedule it .*\n", refused.err)
 
 
 def test_max_wait_bounds_how_far_later_sends_move_a_message(bide: Bide, queue: Queue) -> None:
