@@ -19,6 +19,7 @@ from bide import (
     Outgoing,
     Queue,
     Unavailable,
+    Worker,
 )
 from bide.engines.base import NewMessage
 from bide.engines.gates import Entry, Held
@@ -349,3 +350,30 @@ def test_where_it_is_said(redis_url: str) -> None:
 def test_each_script_is_known_to_wait_or_not() -> None:
     assert set(CALLS) == set(scripts())
     assert set(CALLS) > WITHOUT
+
+
+async def test_a_worker_goes_on_with_fresh_work_while_no_replica_confirms(
+    pair: tuple[RedisServer, RedisServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    master, replica = pair
+    done, all_done = set[int](), asyncio.Event()
+    async with AsyncQueue(url_of(master, "replicas:1")) as queue:
+
+        @queue.task("t")
+        async def handle(n: int) -> None:
+            assert n not in done, "an end that was not confirmed is told once"
+            done.add(n)
+            if len(done) == 40:
+                all_done.set()
+
+        await queue.send_many("t", [Outgoing({"n": n}) for n in range(40)])
+        with frozen(replica):
+            async with Worker(queue, concurrency=4) as worker:
+                await asyncio.wait_for(all_done.wait(), 60)
+                for _ in range(3_000):
+                    if (health := worker.health()).done == 40:
+                        break
+                    await asyncio.sleep(0.01)
+                assert health.unconfirmed == health.done == 40
+        assert (await queue.stats("t")).ready == 0
+    assert "were not confirmed" in caplog.text

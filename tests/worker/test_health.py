@@ -82,6 +82,7 @@ def test_a_port_answers_with_what_the_worker_does(shop: Shop) -> None:
         "done": 3,
         "failed": 1,
         "unhandled": 1,
+        "unconfirmed": 0,
     }
     shop.touch("go")
     assert worker.stop()[0] == 0
@@ -218,13 +219,16 @@ def test_a_worker_that_has_not_reached_its_engine_is_live_and_not_ready(shop: Sh
 
 
 def well(**changed: Any) -> Health:
-    return Health(**{"seen": time.monotonic(), "running": 1, "done": 2, "failed": 3, "unhandled": 4, **changed})
+    return Health(
+        **{"seen": time.monotonic(), "running": 1, "done": 2, "failed": 3, "unhandled": 4, "unconfirmed": 5, **changed}
+    )
 
 
 def test_all_is_well_when_each_process_goes_round_and_its_engine_answers() -> None:
     told = report({7: well(), 8: well(failing_since=time.monotonic() - FAILING + 5)}, 2)
     assert told["ok"]
-    assert told["processes"][0] == {"process": 7, "ok": True, "running": 1, "done": 2, "failed": 3, "unhandled": 4}
+    counts = {"running": 1, "done": 2, "failed": 3, "unhandled": 4, "unconfirmed": 5}
+    assert told["processes"][0] == {"process": 7, "ok": True} | counts
 
 
 @pytest.mark.parametrize(

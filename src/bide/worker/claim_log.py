@@ -16,7 +16,7 @@ import msgspec
 
 from bide.ids import HOST, process_name, requests
 
-_HEAD = struct.Struct("<16sddQQQQ")
+_HEAD = struct.Struct("<16sddQQQQQ")
 _BEAT = struct.Struct("<d")
 _PROCESS = struct.Struct(f"<{HOST + 16}s")
 _SLOT = struct.Struct("<Q")
@@ -36,6 +36,7 @@ class Health(msgspec.Struct, frozen=True):
     done: int = 0
     failed: int = 0
     unhandled: int = 0
+    unconfirmed: int = 0  # ends that happened, and that a failover may undo
 
 
 class Names:

@@ -199,6 +199,7 @@ class Service:
             self._under_way.done,
             self._under_way.failed,
             self._unhandled.count,
+            self._under_way.settling.unconfirmed,
         )
 
     def give_back(self) -> None:

@@ -1,13 +1,14 @@
 """Ends of deliveries on their way to the engine, which is told again and again until it has taken them."""
 
 import asyncio
+import time
 from collections.abc import Callable, Hashable, Sequence
 from operator import itemgetter
 from typing import TypeAlias
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, End, Ended
-from bide.errors import EngineError, OutcomeUnknown
+from bide.errors import ConfirmTimeout, EngineError, OutcomeUnknown
 from bide.logs import Log
 from bide.queue.batching import Collector, Line
 from bide.worker.ending import CLOSING, LAST_WORDS, Ending
@@ -18,6 +19,7 @@ _log = Log("bide.worker")
 
 Entry: TypeAlias = tuple[Handling, End]
 _end = itemgetter(1)
+AGAIN = 60.0  # seconds between two warnings of ends that were not confirmed
 
 
 class Settling(Collector[Entry]):
@@ -28,6 +30,8 @@ class Settling(Collector[Entry]):
         self._engine = engine
         self._settled = settled
         self._retrying = Retrying("end deliveries")
+        self.unconfirmed: int = 0  # ends that happened, and that a failover may undo
+        self._told = -AGAIN  # when the log said so
 
     def __len__(self) -> int:
         """Ends that the engine has not answered."""
@@ -56,6 +60,8 @@ class Settling(Collector[Entry]):
     async def one_call(self, line: Line[Entry], batch: list[Entry]) -> None:
         try:
             answers = await self._engine.settle(list(map(_end, batch)))
+        except ConfirmTimeout as error:
+            answers = self._sent(batch, error)
         except EngineError as error:
             if isinstance(error, OutcomeUnknown) and error.answers:
                 done, batch = _parted(batch, error.answers)
@@ -83,6 +89,15 @@ class Settling(Collector[Entry]):
         if self._retrying.failing_since:
             self._retrying.regain(line.part)
         self._settled(batch, answers)
+
+    def _sent(self, batch: Sequence[Entry], error: ConfirmTimeout) -> list[Ended]:
+        """The ends have happened. To tell them again would keep slots from fresh work: a failover may repeat a delivery."""
+        told = error.answers or [None] * len(batch)
+        self.unconfirmed += sum(answer is None for answer in told)
+        if time.monotonic() - self._told >= AGAIN:
+            self._told = time.monotonic()
+            _log.warning("The ends of %d messages were not confirmed, so far: %s", self.unconfirmed, error)
+        return [answer or "done" for answer in told]
 
 
 def _parted(

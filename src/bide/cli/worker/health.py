@@ -42,6 +42,7 @@ def report(processes: Mapping[int, Health], expected: int, *, live: bool = False
             "done": each.done,
             "failed": each.failed,
             "unhandled": each.unhandled,
+            "unconfirmed": each.unconfirmed,
         }
         for pid, each in processes.items()
     ]
