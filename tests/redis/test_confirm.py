@@ -21,7 +21,7 @@ from bide import (
     Unavailable,
     Worker,
 )
-from bide.engines.base import NewMessage
+from bide.engines.base import NewMessage, Ref
 from bide.engines.gates import Entry, Held
 from bide.engines.redis.aio import connections as aio_connections
 from bide.engines.redis.aio.calls import UNCONFIRMED
@@ -322,8 +322,11 @@ async def test_a_batch_of_which_a_part_was_not_done_is_not_told_as_done(redis_ur
 
         engine._engine._shards[0].cancel = fail_with(ConfirmTimeout("0 of 1 replicas had it in time"))
         engine._engine._shards[1].cancel = fail_with(Unavailable("it is away"))
-        told = await asyncio.gather(*map(queue.cancel, sent), return_exceptions=True)
-        assert {type(each) for each in told} == {OutcomeUnknown}
+        with pytest.raises(OutcomeUnknown) as unknown:
+            await engine.cancel([Ref(id=each.id) for each in sent])
+        assert not isinstance(unknown.value, ConfirmTimeout)
+        told = await asyncio.gather(*map(queue.cancel, sent), return_exceptions=True)  # each is told of its own part
+        assert {type(each) for each in told} == {ConfirmTimeout, Unavailable}
         engine._engine._shards[1].cancel = engine._engine._shards[0].cancel
         told = await asyncio.gather(*map(queue.cancel, sent), return_exceptions=True)
         assert {type(each) for each in told} == {ConfirmTimeout}
