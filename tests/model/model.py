@@ -196,7 +196,7 @@ class Model:
         for each in taken:
             each.request = request
         if self.can.ordered:
-            check_order(*([each for each in some if each.id not in vague] for some in (taken, left.values())))
+            check_order(*([each for each in some if not each.held_up] for some in (taken, left.values())))
         if not answer.more:
             sure = len(ready) - sum(each.id in vague for each in ready)
             agree("claim's count", max(count, min(limit, sure)), count)
@@ -480,7 +480,7 @@ class Model:
     def _ripen(self, message: Message) -> None:
         """What time alone does to a message."""
         early = message.instant and message.due > self.expected.wall
-        if early and message.pending and message.due <= self.now:
+        if self.looks_again and early and message.pending and message.due <= self.now:
             message.held_up = self.now + self.looks_again
         if message.stage == "scheduled" and message.due <= self.now and not early:
             message.step("due")

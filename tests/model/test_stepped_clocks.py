@@ -79,9 +79,9 @@ def exact(place: Place) -> Place:
     return place
 
 
-def come_until(place: Place, wanted: set[str], reached: Collection[str] = ()) -> None:
+def come_until(place: Place, wanted: set[str], reached: Collection[str] = (), patience: float = PATIENCE) -> None:
     """Receive until all these have come, none before its instant, unless that was reached when it was sent."""
-    left, give_up = set(wanted), time.monotonic() + PATIENCE
+    left, give_up = set(wanted), time.monotonic() + patience
     while left:
         assert time.monotonic() < give_up, f"{left} did not come"
         for each in place.queue.receive(TOPIC, limit=10, wait=0.2):
@@ -132,6 +132,22 @@ def test_a_delay_is_no_instant_and_takes_at_most_twice_as_long_after_the_clock_w
     passed = time.monotonic() - began
     assert passed >= 0.999
     assert passed < 2 + PATIENCE / 3  # not the hour
+
+
+def test_a_delay_does_not_wait_for_the_instants_that_a_clock_behind_holds_back(exact: Place) -> None:
+    be_ahead(exact, HOUR)
+    wall = exact.wall() + 1_200
+    held = {exact.send_at(wall + number) for number in range(20)}
+    come_until(exact, {exact.send_after(0.0)})
+    come_until(exact, held)
+
+
+def test_an_instant_that_a_clock_behind_holds_back_comes_soon_after_that_is_set_forward(exact: Place) -> None:
+    be_ahead(exact, HOUR)
+    id = exact.send_at(exact.wall() + 1_800_000)
+    assert exact.queue.receive(TOPIC) == []
+    exact.clock.step(HOUR / 2 + 1)
+    come_until(exact, {id}, patience=4 * PATIENCE)
 
 
 def test_an_instant_comes_when_a_step_forward_reaches_it(place: Place) -> None:

@@ -16,7 +16,6 @@ from bide.errors import ConfigError
 CAPABILITIES = Capabilities(
     accepted="committed, as the server's synchronous_commit says",
     transactional=True,
-    instants=False,
     max_body=2**29,
     together=MAX_BATCH,
 )

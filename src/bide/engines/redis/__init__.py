@@ -17,7 +17,6 @@ from bide.engines.redis.url import read
 from bide.errors import ConfigError
 
 CAPABILITIES = Capabilities(
-    instants=False,
     accepted="stored in the server's memory; its persistence settings decide what a crash may lose",
     ordered=False,
     max_body=2**28,

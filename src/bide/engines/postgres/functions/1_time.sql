@@ -35,6 +35,39 @@ create or replace function bide.due_time(delay bigint, at bigint, us bigint) ret
     end
 $$;
 
+create or replace function bide.wall_ms(given bigint, us bigint) returns bigint language sql volatile as $$
+-- The server's clock as it stands, in milliseconds: behind engine time if it was set back, and never ahead.
+    select least(us, coalesce(given * 1000, (extract(epoch from clock_timestamp()) * 1000000)::bigint)) / 1000
+$$;
+
+create or replace function bide.planned(delay bigint, at bigint, us bigint, wall bigint) returns bigint language sql immutable as $$
+-- The same, where an instant that the clock has not reached stays one, also when engine time has passed it.
+    select case when at > wall then at else bide.due_time(delay, case when at is not null then us / 1000 end, us) end
+$$;
+
+create or replace function bide.reached_at(due bigint, now bigint, wall bigint) returns bigint language sql immutable as $$
+-- What engine time is when the clock reaches an instant: while the clock is behind, at half its speed. Rounded up, so never too early.
+    select greatest(due, now + (due - wall + 1) / 2)
+$$;
+
+create or replace function bide.since_of(due bigint, instant boolean, now bigint, wall bigint) returns bigint language sql immutable as $$
+-- When engine time comes to a due time, if that is not the due time itself.
+    select case when instant then nullif(bide.reached_at(due, now, wall), due) end
+$$;
+
+create or replace function bide.first_held(of text, now bigint, wall bigint) returns bigint language plpgsql as $$
+-- When the first of the instants is to be handed out that wait for the clock.
+begin
+    if wall >= now then
+        return null;
+    end if;
+    return bide.reached_at((
+        select min(m.due) from bide.message m
+        where m.topic = of and m.level in (0, 1, 2) and m.until is null and m.due > wall and m.due <= now and m.by_clock
+            and (m.expires is null or m.expires > now)
+    ), now, wall);
+end $$;
+
 create or replace function bide.first_after(of text, instant bigint, before bigint) returns bigint language plpgsql stable as $$
 -- The first due time of what is pending of a topic, after an instant and before another.
 declare

@@ -12,7 +12,8 @@ $$;
 
 create or replace function bide.put_one(
     new_id bigint, of text, new_body bytea, new_due bigint, new_level int, new_most int, new_life bigint, new_headers text,
-    new_key text, how text, within_id bigint, now bigint, out id bigint, out due bigint, out outcome text
+    new_key text, how text, within_id bigint, now bigint, wall bigint, new_instant boolean,
+    out id bigint, out due bigint, out outcome text
 ) language plpgsql as $$
 -- A message that may have a key, which another one may hold. `how` is what if_exists says; `merge` and a number of bytes: the
 -- largest body that holds several; `later` and two numbers: the longest wait, and now, rounded up. When the first of such sends was, that is in the first header, which has a place for it.
@@ -25,6 +26,7 @@ declare
     first bigint;
     largest int;
     gathered bytea;
+    starts bigint;  -- its life
 begin
     if how like 'merge %' then
         largest := split_part(how, ' ', 2);
@@ -34,7 +36,10 @@ begin
         first := split_part(how, ' ', 3);
         how := 'later';
         new_headers := overlay(new_headers placing lpad(first::text, 13, '0') from 16);
-        new_due := least(new_due, first + longest);
+        if new_due > first + longest then
+            new_due := first + longest;
+            new_instant := null;
+        end if;
     elsif how like 'past %' then
         past := substring(how from 6);
         how := 'keep';
@@ -46,7 +51,7 @@ begin
         insert into bide.dead (id, died, due, attempt, most, level, topic, body, headers, key, life, expires, error, traces)
         values (
             new_id, now, new_due, (past->>'attempt')::int, new_most, new_level, of, new_body, new_headers, new_key, new_life,
-            new_due + new_life, past->>'error', records
+            coalesce(bide.since_of(new_due, new_instant, now, wall), new_due) + new_life, past->>'error', records
         );
         perform bide.count_dead(array[of], (past->>'most')::bigint);
         id := new_id;
@@ -89,24 +94,33 @@ begin
                             first := substring(holder.headers from '^{"bide-first":"(\d{13})"');
                             if first is not null then
                                 new_headers := overlay(new_headers placing lpad(first::text, 13, '0') from 16);
-                                new_due := least(new_due, first + longest);
+                                if new_due > first + longest then
+                                    new_due := first + longest;
+                                    new_instant := null;
+                                end if;
                             end if;
                         end if;
                         due := greatest(new_due, holder.due);
+                        -- If one of the two is an instant, so is the later: rather late than early.
+                        new_instant := case when due > wall and (new_instant or holder.by_clock) then true end;
                     end if;
+                    starts := bide.since_of(due, new_instant, now, wall);
                     update bide.message m set
                         level = new_level, due = put_one.due, most = new_most, body = new_body, headers = new_headers,
-                        life = new_life, expires = put_one.due + new_life, since = null, began = null, traces = null, attempt = 0, error = null
+                        life = new_life, expires = coalesce(starts, put_one.due) + new_life, since = starts, by_clock = new_instant,
+                        began = null, traces = null, attempt = 0, error = null
                     where m.id = holder.id;
                     return;
                 end if;
                 update bide.message m set key = null where m.id = holder.id;  -- it can't be changed, and goes on without
             end if;
         end if;
-        insert into bide.message as m (id, due, most, level, topic, body, headers, key, life, expires, attempt, error, traces)
-        values (
-            new_id, new_due, new_most, new_level, of, new_body, new_headers, new_key, new_life, new_due + new_life,
-            coalesce((past->>'attempt')::int, 0), past->>'error', records
+        starts := bide.since_of(new_due, new_instant, now, wall);
+        insert into bide.message as m (
+            id, due, most, level, topic, body, headers, key, life, expires, attempt, error, traces, since, by_clock
+        ) values (
+            new_id, new_due, new_most, new_level, of, new_body, new_headers, new_key, new_life,
+            coalesce(starts, new_due) + new_life, coalesce((past->>'attempt')::int, 0), past->>'error', records, starts, new_instant
         )
         on conflict (topic, key) where key is not null do nothing
         returning m.id into id;
@@ -119,7 +133,8 @@ end $$;
 
 create or replace function bide.put_only(
     new_id bigint, of text, new_body bytea, new_due bigint, new_level int, new_most int, new_life bigint, new_headers text,
-    new_key text, how text, within_id bigint, now bigint, out id bigint, out due bigint, out outcome text
+    new_key text, how text, within_id bigint, now bigint, wall bigint, new_instant boolean,
+    out id bigint, out due bigint, out outcome text
 ) language plpgsql as $$
 -- The same, where if_exists is `keep` or `error` with a number of ms: for so long it is the only one of its key. That is remembered as an operation
 -- that has no name, and whose birth is such that it is over then.
@@ -135,7 +150,8 @@ begin
         on conflict (name) do update set born = excluded.born, answers = excluded.answers where a.born <= now - 600000;
         if found then
             select p.* into id, due, outcome from bide.put_one(
-                new_id, of, new_body, new_due, new_level, new_most, new_life, new_headers, new_key, how, within_id, now
+                new_id, of, new_body, new_due, new_level, new_most, new_life, new_headers, new_key, how, within_id, now,
+                wall, new_instant
             ) as p;
             if outcome <> 'created' then  -- another message holds the key, and was not sent for a time
                 delete from bide.answer a where a.name = concat(of, E'\n', new_key, E'\n');
@@ -154,7 +170,7 @@ end $$;
 
 create or replace function bide.put_named(
     ids bigint[], topics text[], bodies bytea[], dues bigint[], levels int[], mosts int[], lives bigint[], headers text[],
-    operations text[], now bigint
+    operations text[], now bigint, wall bigint, instants boolean[]
 ) returns text[] language plpgsql as $$
 -- Messages without a key, each with an operation of its own, all at once. Gives what put answers of each.
 declare
@@ -166,10 +182,11 @@ begin
     from unnest(operations) with ordinality as g(operation, number) left join bide.answer a on a.name = g.operation;
     fresh := cardinality(array_positions(answers, null));
     if fresh > 0 then
-        insert into bide.message (id, due, most, level, topic, body, headers, life, expires)
-        select g.id, g.due, g.most, g.level, g.topic, g.body, g.headers, g.life, g.due + g.life
-        from unnest(ids, topics, bodies, dues, levels, mosts, lives, headers, answers)
-            as g(id, topic, body, due, level, most, life, headers, answer)
+        insert into bide.message (id, due, most, level, topic, body, headers, life, expires, since, by_clock)
+        select g.id, g.due, g.most, g.level, g.topic, g.body, g.headers, g.life, coalesce(s.since, g.due) + g.life, s.since, g.instant
+        from unnest(ids, topics, bodies, dues, levels, mosts, lives, headers, answers, instants)
+            as g(id, topic, body, due, level, most, life, headers, answer, instant),
+            lateral (select bide.since_of(g.due, g.instant, now, wall) as since offset 0) as s
         where g.answer is null;
         insert into bide.answer as a (name, born, answers)
         select g.operation, now, array[concat(g.id, ' ', g.due, ' created')]
@@ -199,6 +216,7 @@ set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_ha
 declare
     us bigint := bide.engine_us(given, true);
     now bigint := us / 1000;
+    wall bigint := bide.wall_ms(given, us);
     answered text[] := case when request is not null then bide.recall(request, now) end;
     known text[];
     ids bigint[];
@@ -223,7 +241,7 @@ begin
         raise exception 'A message can''t be due more than a hundred years from now.' using errcode = 'BD001';
     end if;
     for each in
-        select coalesce(g.topic, topics[1]) as of, min(bide.due_time(coalesce(g.delay, delays[1]), g.at, us)) as first
+        select coalesce(g.topic, topics[1]) as of, min(bide.planned(coalesce(g.delay, delays[1]), g.at, us, wall)) as first
         from unnest(bodies, topics, delays, ats) as g(body, topic, delay, at) group by 1
     loop
         if each.first > now or each.of <> all (quiet) then
@@ -233,13 +251,15 @@ begin
     if keys is null and operations is null then
         return query
             with made as (
-                insert into bide.message as m (id, due, most, level, topic, body, headers, life, expires)
+                insert into bide.message as m (id, due, most, level, topic, body, headers, life, expires, since, by_clock)
                 select
                     nextval('bide.ids') * 65536 + floor(random() * 65536)::bigint, d.due, coalesce(g.most, mosts[1]),
-                    coalesce(g.level, levels[1], 1), coalesce(g.topic, topics[1]), g.body, g.headers, g.life, d.due + g.life
+                    coalesce(g.level, levels[1], 1), coalesce(g.topic, topics[1]), g.body, g.headers, g.life,
+                    coalesce(s.since, d.due) + g.life, s.since, case when g.at > wall then true end
                 from unnest(bodies, topics, delays, ats, levels, mosts, lives, headers)
                     as g(body, topic, delay, at, level, most, life, headers),
-                    lateral (select bide.due_time(coalesce(g.delay, delays[1]), g.at, us) as due offset 0) as d
+                    lateral (select bide.planned(coalesce(g.delay, delays[1]), g.at, us, wall) as due offset 0) as d,
+                    lateral (select bide.since_of(d.due, g.at > wall, now, wall) as since offset 0) as s
                 returning m.id, m.due
             ), kept as (
                 insert into bide.answer (name, born, answers)
@@ -268,10 +288,11 @@ begin
                 bide.put_named(
                     array_agg(g.id order by g.number), array_agg(coalesce(g.topic, topics[1]) order by g.number),
                     array_agg(g.body order by g.number),
-                    array_agg(bide.due_time(coalesce(g.delay, delays[1]), g.at, us) order by g.number),
+                    array_agg(bide.planned(coalesce(g.delay, delays[1]), g.at, us, wall) order by g.number),
                     array_agg(coalesce(g.level, levels[1], 1) order by g.number),
                     array_agg(coalesce(g.most, mosts[1]) order by g.number), array_agg(g.life order by g.number),
-                    array_agg(g.headers order by g.number), array_agg(g.operation order by g.number), now
+                    array_agg(g.headers order by g.number), array_agg(g.operation order by g.number), now,
+                    wall, array_agg(case when g.at > wall then true end order by g.number)
                 )
             into numbers, answered
             from unnest(ids, bodies, topics, delays, ats, levels, mosts, lives, headers, operations, together) with ordinality
@@ -279,7 +300,7 @@ begin
             where g.together;
         end if;
         for each in
-            select g.*, coalesce(g.topic, topics[1]) as of, bide.due_time(coalesce(g.delay, delays[1]), g.at, us) as due
+            select g.*, coalesce(g.topic, topics[1]) as of, bide.planned(coalesce(g.delay, delays[1]), g.at, us, wall) as due
             from unnest(
                 ids, bodies, topics, delays, ats, levels, mosts, lives, headers, keys, hows, operations, places, withins, together
             ) with ordinality as g(
@@ -296,13 +317,13 @@ begin
                     select p.id || ' ' || p.due || ' ' || p.outcome into answer from bide.put_only(
                         each.id, each.of, each.body, each.due, coalesce(each.level, levels[1], 1), coalesce(each.most, mosts[1]),
                         each.life, each.headers, each.key, each.how,
-                        each.within, now
+                        each.within, now, wall, case when each.at > wall then true end
                     ) as p;
                 else
                     select p.id || ' ' || p.due || ' ' || p.outcome into answer from bide.put_one(
                         each.id, each.of, each.body, each.due, coalesce(each.level, levels[1], 1), coalesce(each.most, mosts[1]),
                         each.life, each.headers, each.key, case when each.how like 'later %' then concat(each.how, ' ', (us + 999) / 1000) else coalesce(each.how, 'keep') end,
-                        each.within, now
+                        each.within, now, wall, case when each.at > wall then true end
                     ) as p;
                 end if;
                 if each.operation is not null then

@@ -1,9 +1,10 @@
 -- Handing messages out.
 
 create or replace function bide.due_ids(
-    of text, of_level int, first bigint, places int, now bigint, out ids bigint[], out dues bigint[]
+    of text, of_level int, first bigint, places int, now bigint, wall bigint, out ids bigint[], out dues bigint[]
 ) language plpgsql as $$
 -- Due messages of one priority, in order, locked; those that another claim has locked are left to it. Expired ones end.
+-- Instants wait for the server's clock.
 declare
     expired bigint[];
 begin
@@ -14,6 +15,7 @@ begin
         from (
             select m.id, m.due, m.expires from bide.message m
             where m.topic = of and m.level = of_level and m.until is null and m.due between first and now
+                and (m.by_clock is null or m.due <= wall)
             order by m.due, m.id limit places for update skip locked
         ) as p;
         exit when expired is null;
@@ -21,12 +23,12 @@ begin
     end loop;
 end $$;
 
-create or replace function bide.chosen(of text, first bigint, places int, now bigint) returns bigint[] language plpgsql as $$
+create or replace function bide.chosen(of text, first bigint, places int, now bigint, wall bigint) returns bigint[] language plpgsql as $$
 -- Due messages of a topic, locked: by priority, but every eighth is the oldest.
 declare
-    high record := bide.due_ids(of, 0, first, places, now);
-    normal record := bide.due_ids(of, 1, first, places, now);
-    low record := bide.due_ids(of, 2, first, places, now);
+    high record := bide.due_ids(of, 0, first, places, now, wall);
+    normal record := bide.due_ids(of, 1, first, places, now, wall);
+    low record := bide.due_ids(of, 2, first, places, now, wall);
     ids bigint[] := '{}';
     turn bigint;
     at int[] := '{1,1,1}';
@@ -68,7 +70,9 @@ set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_ha
 -- firsts: for each topic a due time before which nothing is looked for.
 #variable_conflict use_column
 declare
-    now bigint := bide.engine_us(given, true) / 1000;
+    us bigint := bide.engine_us(given, true);
+    now bigint := us / 1000;
+    wall bigint := bide.wall_ms(given, us);
     awake text[];
     starts bigint[];
     share int;
@@ -97,7 +101,7 @@ begin
     for pass in 1..2 loop
         for i in 1..coalesce(cardinality(awake), 0) loop
             exit when room <= 0;
-            ids := bide.chosen(awake[i], starts[i], case pass when 1 then least(share, room) else room end, now);
+            ids := bide.chosen(awake[i], starts[i], case pass when 1 then least(share, room) else room end, now, wall);
             if ids is not null then
                 -- What tend returned while this call was on its way was held until then.
                 now := greatest(now, bide.engine_us(given, false) / 1000);
@@ -122,7 +126,7 @@ begin
                 perform bide.tell(awake[i], soonest, now);
             end if;
         else
-            soonest := bide.first_after(awake[i], now, 9223372036854775807);
+            soonest := least(bide.first_after(awake[i], now, 9223372036854775807), bide.first_held(awake[i], now, wall));
         end if;
         next_due := least(next_due, soonest);
     end loop;

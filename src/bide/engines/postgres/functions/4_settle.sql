@@ -89,7 +89,8 @@ begin
         return false;
     end if;
     update bide.message m set
-        since = coalesce(m.since, nullif(m.due, new_due)), due = new_due, attempt = new_attempt, error = reason, until = null,
+        since = coalesce(m.since, nullif(m.due, new_due)), due = new_due,
+        by_clock = case when m.due = new_due then m.by_clock end, attempt = new_attempt, error = reason, until = null,
         request = null, began = coalesce(first_began, m.began),
         traces = case when record is null then m.traces else bide.with_record(m.traces, record) end
     where m.id = of_id;

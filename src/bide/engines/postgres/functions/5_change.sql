@@ -19,7 +19,7 @@ begin
 end $$;
 
 create or replace function bide.move_by_ids(
-    ids bigint[], delays bigint[], ats bigint[], origins text[], longest bigint, us bigint, told boolean
+    ids bigint[], delays bigint[], ats bigint[], origins text[], longest bigint, us bigint, wall bigint, told boolean
 ) returns text[] language plpgsql as $$
 declare
     now bigint := us / 1000;
@@ -27,6 +27,7 @@ declare
     ended bigint[] := '{}';
     moved bigint[] := '{}';
     dues bigint[] := '{}';
+    instants boolean[] := '{}';
     new_due bigint;
     sooner text[] := '{}';  -- as in move
     firsts bigint[] := '{}';
@@ -39,7 +40,7 @@ begin
             ended := ended || each.id;
         else
             new_due := bide.moved_to(
-                each.due, each.since, delays[each.number], ats[each.number], origins[each.number], longest, us
+                each.due, each.since, delays[each.number], ats[each.number], origins[each.number], longest, us, wall
             );
             if new_due < each.due or each.due <= now then
                 sooner := sooner || each.topic;
@@ -47,24 +48,35 @@ begin
             end if;
             moved := moved || each.id;
             dues := dues || new_due;
+            instants := instants || bide.is_instant(each.id, new_due, ats[each.number], origins[each.number], wall);
             answered[each.number] := 'moved';
         end if;
     end loop;
     delete from bide.message m where m.id = any (ended);
-    update bide.message m set due = g.due, since = null, began = null, expires = g.due + bide.bounded(m.life, longest)
-    from unnest(moved, dues) as g(id, due) where m.id = g.id;
+    update bide.message m set
+        due = g.due, since = s.since, by_clock = g.instant, began = null,
+        expires = coalesce(s.since, g.due) + bide.bounded(m.life, longest)
+    from unnest(moved, dues, instants) as g(id, due, instant),
+        lateral (select bide.since_of(g.due, g.instant, now, wall) as since offset 0) as s
+    where m.id = g.id;
     perform bide.tell_first(sooner, firsts, now);
     return bide.not_found(answered, ids);
 end $$;
 
 create or replace function bide.moved_to(
-    due bigint, since bigint, delay bigint, at bigint, origin text, longest bigint, us bigint
+    due bigint, since bigint, delay bigint, at bigint, origin text, longest bigint, us bigint, wall bigint
 ) returns bigint language sql immutable as $$
     select case origin
         when 'due' then least(least(due, us / 1000 + longest) + delay, us / 1000 + longest)
         when 'since' then least(us / 1000 + longest, delay + least(since, us / 1000 + longest))
-        else bide.due_time(delay, at, us)
+        else bide.planned(delay, at, us, wall)
     end
+$$;
+
+create or replace function bide.is_instant(of_id bigint, new_due bigint, at bigint, origin text, wall bigint) returns boolean language sql as $$
+-- Whether a message that is moved waits for the server's clock; null if not. What is told from an instant is one, too.
+    select case when new_due > wall and (at > wall or origin in ('due', 'since') and m.by_clock) then true end
+    from bide.message m where m.id = of_id
 $$;
 
 create or replace function bide.bounded(life bigint, longest bigint) returns bigint language sql immutable as $$
@@ -140,7 +152,10 @@ declare
     now bigint := us / 1000;
     answered text[] := case when request is not null then bide.recall(request, now) end;
     alike boolean := array_position(ids, null) is null or array_remove(ids, null) = '{}';  -- as in cancel
+    wall bigint := bide.wall_ms(given, us);
     new_due bigint;
+    new_instant boolean;
+    starts bigint;
     sooner text[] := '{}';  -- topics of what is due sooner now, or was due already, and when that is
     dues bigint[] := '{}';
     each record;
@@ -153,7 +168,7 @@ begin
         end if;
     end if;
     if answered is null and bide.are_ids(ids) then
-        answered := bide.move_by_ids(ids, delays, ats, origins, longest, us, request is not null);
+        answered := bide.move_by_ids(ids, delays, ats, origins, longest, us, wall, request is not null);
         if request is not null then
             insert into bide.answer (name, born, answers) values (request, now, answered);
         else
@@ -173,12 +188,17 @@ begin
             elsif known.until is not null then
                 answered[each.number] := 'running';
             else
-                new_due := bide.moved_to(known.due, known.since, each.delay, each.at, each.origin, longest, us);
+                new_due := bide.moved_to(known.due, known.since, each.delay, each.at, each.origin, longest, us, wall);
                 if new_due < known.due or known.due <= now then
                     sooner := sooner || known.topic;
                     dues := dues || case when request is not null then new_due else 0 end;
                 end if;
-                update bide.message m set due = new_due, since = null, began = null, expires = new_due + bide.bounded(m.life, longest) where m.id = known.id;
+                new_instant := bide.is_instant(known.id, new_due, each.at, each.origin, wall);
+                starts := bide.since_of(new_due, new_instant, now, wall);
+                update bide.message m set
+                    due = new_due, since = starts, by_clock = new_instant, began = null,
+                    expires = coalesce(starts, new_due) + bide.bounded(m.life, longest)
+                where m.id = known.id;
                 answered[each.number] := 'moved';
             end if;
         end loop;
@@ -291,7 +311,9 @@ returns table (many bigint, more boolean) language plpgsql
 set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
-    now bigint := bide.engine_us(given, true) / 1000;
+    us bigint := bide.engine_us(given, true);
+    now bigint := us / 1000;
+    wall bigint := bide.wall_ms(given, us);
     ids bigint[] := '{}';
 begin
     if state = 'dead' then
@@ -305,8 +327,9 @@ begin
             ids := ids || array(
                 select m.id from bide.message m
                 where m.topic = of and m.level = of_level and m.until is null and (m.expires is null or m.expires > now)
-                    and m.due > case state when 'scheduled' then now else -1 end
+                    and m.due > case state when 'scheduled' then wall else -1 end
                     and m.due <= case state when 'ready' then now else 9223372036854775807 end
+                    and (m.due <= case when m.by_clock then wall else now end) = (state = 'ready')
                 order by m.due, m.id limit places + 1 - cardinality(ids) for update skip locked
             );
         end loop;

@@ -69,7 +69,7 @@ begin
             select case when holds and not g.number = any (others) then g.id else 0 end  -- which no message has
             from unnest(ids) with ordinality as g(id, number) order by g.number
         );
-        answered := bide.move_by_ids(ids, delays, ats, origins, longest, us, request is not null);
+        answered := bide.move_by_ids(ids, delays, ats, origins, longest, us, bide.wall_ms(given, us), request is not null);
         if request is not null then
             insert into bide.answer (name, born, answers) values (request, us / 1000, answered);
         else

@@ -14,10 +14,13 @@ returns table (place bigint, now bigint, it bide.stored, traces bytea[]) languag
 set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
-    at_ bigint := bide.engine_us(given, given is not null) / 1000;
+    us bigint := bide.engine_us(given, given is not null);
+    at_ bigint := us / 1000;
+    wall bigint := bide.wall_ms(given, us);
 begin
     return query
-        select g.place, at_, row(s.*)::bide.stored, case
+        select g.place, case when (select m.by_clock from bide.message m where m.id = s.id and m.until is null) then wall else at_ end,
+            row(s.*)::bide.stored, case
             when s.died is null then (select m.traces from bide.message m where m.id = s.id)
             else (select d.traces from bide.dead d where d.id = s.id)
         end
@@ -43,18 +46,24 @@ set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_merg
 declare
     left_ int := places;
     many int;
+    us bigint := bide.engine_us(given, given is not null);
+    wall bigint := bide.wall_ms(given, us);
 begin
-    now := bide.engine_us(given, given is not null) / 1000;
+    now := us / 1000;
     if stage = 0 and (state is null or state in ('scheduled', 'ready')) then
         return query
-            select scan.now, 0, row(s.*)::bide.stored from (
+            select
+                case when s.by_clock then wall else scan.now end, 0,
+                row(s.id, s.topic, s.due, s.attempt, s.most, s.key, s.level, s.body, s.headers, s.error, s.until, s.expires, null)::bide.stored
+            from (
                 select m.* from generate_series(0, 2) as l(level), lateral (
                     select m.id, m.topic, m.due, m.attempt, m.most, m.key, m.level, m.body, m.headers, m.error, m.until,
-                        m.expires, null::bigint
+                        m.expires, m.by_clock
                     from bide.message m
                     where m.topic = of and m.level = l.level and m.until is null and (m.due, m.id) > (instant, after)
-                        and m.due > case state when 'scheduled' then scan.now else -1 end
+                        and m.due > case state when 'scheduled' then wall else -1 end
                         and m.due <= case state when 'ready' then scan.now else 9223372036854775807 end
+                        and (state is null or (m.due <= case when m.by_clock then wall else scan.now end) = (state = 'ready'))
                     order by m.due, m.id limit places
                 ) as m
                 order by m.due, m.id limit places
@@ -133,7 +142,9 @@ set jit = off set enable_seqscan = off set enable_mergejoin = off as $$
 -- there may be a hundred thousand.
 #variable_conflict use_column
 declare
-    at_ bigint := bide.engine_us(given, given is not null) / 1000;
+    us bigint := bide.engine_us(given, given is not null);
+    at_ bigint := us / 1000;
+    wall bigint := bide.wall_ms(given, us);
     pages bigint := pg_relation_size('bide.message') / current_setting('block_size')::bigint;
     percent double precision := least(100, 100000.0 / greatest(1, pages));
 begin
@@ -145,23 +156,24 @@ begin
     )
     select
         each.name,
-        case when far.many > exact
+        early.many + case when far.many > exact
             then greatest(far.many, (select s.far from sampled s where s.topic = each.name)) else far.many end,
         case when due.many > exact
-            then greatest(due.many, (select s.due from sampled s where s.topic = each.name)) else due.many end,
+            then greatest(due.many, (select s.due from sampled s where s.topic = each.name)) else due.many end - early.many,
         coalesce(held.many, 0), coalesce(tally.dead, 0), coalesce(tally.dropped, 0), coalesce(t.paused, false),
-        case when due.many > 0 then (
+        case when due.many > early.many then (
             select min(f.due) from generate_series(0, 2) as l(level), lateral (
                 select m.due from bide.message m where m.topic = each.name and m.level = l.level and m.until is null
+                    and (m.by_clock is null or m.due <= wall)
                 order by m.due limit 1
             ) as f
         ) end,
-        case when far.many > 0 then (
+        least(early.first, case when far.many > 0 then (
             select min(f.due) from generate_series(0, 2) as l(level), lateral (
                 select m.due from bide.message m where m.topic = each.name and m.level = l.level and m.until is null and m.due > at_
                 order by m.due limit 1
             ) as f
-        ) end,
+        ) end),
         at_,
         case when parts is not null then array(
             select coalesce(c.many, 0) from generate_series(0, parts - 1) as p(part) left join (
@@ -189,6 +201,14 @@ begin
             where m.topic = each.name and m.level in (0, 1, 2) and m.until is null and m.due <= at_ limit exact + 1
         ) as c
     ) as due
+    cross join lateral (  -- instants that wait for the clock
+        select count(*) as many, min(c.due) as first from (
+            select m.due from bide.message m
+            where wall < at_ and m.topic = each.name and m.level in (0, 1, 2) and m.until is null and m.due > wall and m.due <= at_
+                and m.by_clock
+            limit exact
+        ) as c
+    ) as early
     left join (
         select m.topic, count(*) as many from bide.message m where m.until > -1 and (of is null or m.topic = of) group by m.topic
     ) as held on held.topic = each.name

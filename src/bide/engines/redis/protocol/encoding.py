@@ -16,7 +16,7 @@ from bide.types import State
 
 LAYOUT = "3"  # of all that is stored, as parts/begin.lua has it
 SPREAD = "4"  # the same in a Cluster, or after a reshard
-ATTEMPTS, EXPIRES, KEYED, HEADERS, LARGE = 1, 2, 4, 8, 16
+ATTEMPTS, EXPIRES, KEYED, HEADERS, LARGE, INSTANT = 1, 2, 4, 8, 16, 32
 KEYLESS = 1
 USUAL_ATTEMPTS = 3
 LONG_KEY = 255  # the first byte of the length of a key that has so many bytes or more; two more tell it
@@ -152,8 +152,8 @@ def content(new: NewMessage) -> tuple[bytes, bytes]:
         and not new.headers
         and len(tail) <= LONG
     ):
-        return b"\0" + tail, b""
-    flags = 0
+        return (b"\0" if new.at is None else b"\x20") + tail, b""
+    flags = 0 if new.at is None else INSTANT
     head = b""
     if new.max_attempts != USUAL_ATTEMPTS:
         flags |= ATTEMPTS
@@ -253,12 +253,13 @@ def stored(shard: int, topic: str, now: int, told: list[Any], lease: Lease) -> S
     what = read_content(_FIELDS[full[TOPIC]][0], value, large)
     life = read_life(life_text)
     due = life.due if life else born_due(full, value)
+    state, _, again = state.partition(b" ")
     since = life.since if life else due
     counted = life.attempt if life else 0
     return Stored(
         id=public_id(shard, full, value[:SALT]),
         topic=topic,
-        state=_state(state, due, now),
+        state=_state(state, int(again or due), now),
         due=due,
         attempt=counted + 1 if state == b"leased" else counted,
         max_attempts=what.attempts,

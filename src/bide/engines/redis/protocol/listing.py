@@ -176,7 +176,8 @@ def shown(found: Found, name: str, now: int, told: Sequence[Any]) -> Stored | No
     if not told:
         return None
     message = stored(found.shard, name, now, told[1], found.lease)
-    moved = message.state in ("scheduled", "ready") and message.due != found.instant
+    again = told[1][3].partition(b" ")[2]
+    moved = message.state in ("scheduled", "ready") and int(again or message.due) != found.instant
     return None if moved or (told[1][3] == b"leased") != bool(found.lease.end) else message
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from struct import Struct
 from typing import Any, NamedTuple, TypeVar
 
-from bide.core.when import MAX_DELAY_MS, due_time
+from bide.core.when import MAX_DELAY_MS, planned
 from bide.engines.base import Condition, Move, NewMessage, Past, Ref, Seen
 from bide.engines.redis.protocol import Arg
 from bide.engines.redis.protocol.encoding import (
@@ -85,6 +85,7 @@ class PutReply(NamedTuple):
     salt: bytes
     placed: Sequence[bytes]  # of each section the number of its topic, and the ids
     named: Sequence[bytes]  # of each run of others in one topic its number, and what became of them
+    wall: bytes | None = None  # the server's clock, if it is behind
 
 
 def put(messages: Sequence[NewMessage]) -> Put:
@@ -139,7 +140,8 @@ def within(sender: Name) -> bytes:
 
 def put_answer(asked: Put, messages: Sequence[NewMessage], shard: int, salt: bytes, answer: Sequence[Any]) -> list[Sent | None]:
     reply = PutReply(*answer)
-    now, ceiling, first = int(reply.now), int(reply.ceiling), shard.to_bytes(1, "big")
+    now, ceiling, wall = int(reply.now), int(reply.ceiling), int(reply.wall or reply.now)
+    first = shard.to_bytes(1, "big")
     answers: dict[int, Sent | None] = {}
     placed = iter(reply.placed)
     for (topic, _), (indexes, _) in asked.sections.items():
@@ -148,7 +150,7 @@ def put_answer(asked: Put, messages: Sequence[NewMessage], shard: int, salt: byt
         texts = id_texts([head + local + salt for (local,) in _LOCAL.iter_unpack(ids)])
         for i, id in zip(indexes, texts, strict=True):
             new = messages[i]
-            answers[i] = Sent(id, topic, due_time(new.delay, new.at, now, ceiling), "created")
+            answers[i] = Sent(id, topic, planned(new.delay, new.at, now, ceiling, wall).due, "created")
     if asked.others:
         for i, (head, letter, rest, due) in zip(asked.others, _told(shard, reply.named), strict=True):
             outcome = _OUTCOMES.get(letter)  # none: it is absent

@@ -103,9 +103,13 @@ local function move(each, furthest)
   if each.seen and each.seen ~= (life and life.due or born_due(id, value)) then return 'g' end
   unschedule(topic, id, state, life)
   life = life or new_life(id, value)
-  local due = each.due
-  if each.from then due = math.min((each.from == DUE and life.due or life.since) + due, furthest) end
-  life.due, life.since = due, due
+  local due, instant = each.due, each.instant
+  if each.from then
+    due = math.min((each.from == DUE and life.due or life.since) + due, furthest)
+    instant = due > wall and has(life.marks, BY_CLOCK) -- what is told from an instant is one, too
+  end
+  set_due(life, due, instant)
+  life.since = instant and reached_at(due) or due
   forget_began(life)
   save_life(topic, id, life)
   schedule(topic, id, life)
@@ -129,7 +133,8 @@ for i = 1, take_number() do
     if delay > longest then error('TOOFAR', 0) end
     moves[i] = {due = delay, ref = take_ref(), from = from, seen = seen}
   else
-    moves[i] = {due = due_of(when, longest, now, ceiling), ref = take_ref(), seen = seen}
+    local due, instant = due_of(when, longest, now, ceiling, wall)
+    moves[i] = {due = due, instant = instant, ref = take_ref(), seen = seen}
   end
 end
 begin_growing()

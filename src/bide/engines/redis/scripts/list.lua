@@ -5,7 +5,7 @@
 -- script: get
 -- Tell what is stored. After what every script is told: how many, and of each what names it (four arguments; without a salt
 -- it is shown as it is, expired or not). Gives: now, then of each nothing, or the topic's name and: its number, id, value,
--- state, life, large body, and, of one that is named, the records of its attempts, if there are any. What would be too much at once is left out at the end: it is to be asked for again.
+-- state (with the time at which it is looked at again, if that is not its due time), life, large body, and, of one that is named, the records of its attempts, if there are any. What would be too much at once is left out at the end: it is to be asked for again.
 
 -- include: keys pending
 
@@ -29,9 +29,11 @@ local function get(ref)
   local as_it_is = ref.how == 'id' and ref.salt == ''
   if not value or (ref.how == 'id' and not as_it_is and sub(value, 1, 2) ~= ref.salt) then return {} end
   local life = life_of(topic, id)
-  local state = state_of(topic, id, life)
+  local state, score = state_of(topic, id, life)
   if (state == 'far' or state == 'near') and not as_it_is and expired(id, value, life) then return {} end
-  local told = shown(topic, id, value, life, state)
+  -- an instant that waits for the clock lies where it is looked at again
+  local again = score and tonumber(score) ~= (life and life.due or born_due(id, value))
+  local told = shown(topic, id, value, life, again and state .. ' ' .. score or state)
   if life and has(life.marks, 2) and not as_it_is then
     told[7] = call('GET', large_of(topic, id) .. ':t') or nil
     shown_bytes = shown_bytes + #(told[7] or '')

@@ -5,17 +5,23 @@
 -- Plain messages, as put is told of them: sections of one topic and level each.
 
 local PLAIN = {[0] = 1, [1] = 3, [8] = 5, [9] = 7} -- flags (attempts, headers), and the least bytes they need
+for flags, least in pairs({[0] = 1, [1] = 3, [8] = 5, [9] = 7}) do PLAIN[flags + INSTANT] = least end
 
 local function take_sections(longest)
   local sections = {}
   for s = 1, take_number() do
     local section = {topic = take_text(), level = take_number(), dues = {}, blobs = {}}
     if section.level > 2 then error('BADARG level', 0) end
-    local dues, blobs, when, due = section.dues, section.blobs, nil, nil
+    local dues, blobs, when, due, instant = section.dues, section.blobs, nil, nil, nil
     for i = 1, take_number() do
       local asked, blob = take_text(), take_text()
-      if asked ~= when then when, due = asked, due_of(asked, longest, now, ceiling) end
-      if #blob < (PLAIN[byte(blob)] or math.huge) then error('BADARG content', 0) end
+      local flags = byte(blob)
+      if asked ~= when then
+        when = asked
+        due, instant = due_of(asked, longest, now, ceiling, wall)
+      end
+      if #blob < (PLAIN[flags] or math.huge) then error('BADARG content', 0) end
+      if flags >= INSTANT and not instant then blob = char(flags - INSTANT) .. sub(blob, 2) end -- it is past, so for now
       dues[i], blobs[i] = due, blob
     end
     sections[s] = section
@@ -39,7 +45,7 @@ end
 -- Accept plain messages: no key, operation, expiry or large body. After what every script is told: the longest delay,
 -- then how many sections, and each: topic, level, how many, then of each: when (ms from now, or '@' and an instant),
 -- content. Gives: now, now rounded up, the salt; in a list, of each section the topic's number and the ids;
--- and an empty list.
+-- an empty list; and the server's clock, if it is behind.
 
 if #SALT ~= 2 then error('BADARG salt', 0) end
 local again = before()
@@ -48,7 +54,7 @@ local sections = take_sections(take_number())
 begin_growing()
 local placed = place_sections(sections)
 close_topics()
-return answer({format('%d', now), format('%d', ceiling), SALT, placed, {}})
+return answer({format('%d', now), format('%d', ceiling), SALT, placed, {}, wall < now and format('%d', wall) or nil})
 
 -- script: put_named
 -- Accept messages of which some have a key, an operation, an expiry or a large body. After what put is told: how many

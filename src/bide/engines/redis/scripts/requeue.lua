@@ -48,7 +48,8 @@ local function revive(topic, id, value, due)
       holding.hold_all(topic, {known.key, id})
     end
   end
-  life.due, life.since, life.attempt, life.error = due, due, 0, ''
+  set_due(life, due, false)
+  life.since, life.attempt, life.error = due, 0, ''
   forget_began(life)
   save_life(topic, id, life)
   schedule(topic, id, life)
@@ -60,7 +61,7 @@ if again then return again end
 local name, delay, over, places, place = take_text(), take_number(), take_number(), take_number(), take_number()
 local longest, limit, by_name = take_number(), take_number(), take_number() == 1
 if limit > 1000 then error('BADARG limit', 0) end
-local function due_at(after) return due_of(format('%d', delay + after), longest, now, ceiling) end
+local function due_at(after) return due_of(format('%d', delay + after), longest, now, ceiling, wall) end
 due_at(over)
 local named = take_ids()
 local topic, ids = find_topic(name), {}

@@ -131,7 +131,7 @@ end
 
 -- What is written of a message, and the body that has a key of its own, if it is long.
 local function content(new)
-  local flags, parts, tail = 0, {}, new.body
+  local flags, parts, tail = string.byte(new.when) == 64 and 32 or 0, {}, new.body -- an instant begins with @
   local function add(flag, ...)
     flags = flags + flag
     for _, part in ipairs({...}) do parts[#parts + 1] = part end

@@ -14,4 +14,4 @@ settle_created()
 for i = 1, #noted, 1000 do call('HSET', operations_key(0), unpack(noted, i, math.min(i + 999, #noted))) end
 if #noted > 0 then call('PEXPIRE', operations_key(0), LIFE) end
 close_topics()
-return answer({format('%d', now), format('%d', ceiling), SALT, placed, told_of(results)})
+return answer({format('%d', now), format('%d', ceiling), SALT, placed, told_of(results), wall < now and format('%d', wall) or nil})

@@ -55,6 +55,8 @@ do
   us = math.max(us, known * 1000)
 end
 local now, ceiling = floor(us / 1000), math.ceil(us / 1000)
+-- The clock as it stands, in ms: behind `now` if it was set back. Instants wait for it.
+local wall = floor(math.min(us, ARGV[1] ~= '' and number(ARGV[1]) * 1000 or raw) / 1000)
 local shards = ARGV[6] -- how they are spread, as spread.py tells
 if not string.find(shards, '^%d[%d:;@|]*$') then error('BADARG shards', 0) end
 local function this_time() -- as fields of `meta`
@@ -89,12 +91,14 @@ end
 -- upvalues for each local that it takes from the function around it, and not for those from further out.
 return (function()
 
--- The due time of '@' and an instant, or of a delay in ms. A delay is rounded up, so never early; no delay means now.
-local function due_of(when, longest, now, ceiling)
+-- The due time of '@' and an instant, or of a delay in ms; and whether it is an instant, which the clock has not reached.
+-- A delay is rounded up, so never early; no delay means now.
+local function due_of(when, longest, now, ceiling, wall)
   if byte(when) == 64 then
     local at = number(sub(when, 2))
     if at - now > longest then error('TOOFAR', 0) end
-    return math.max(at, now)
+    if at > wall then return at, true end
+    return now
   end
   local delay = number(when)
   if delay > longest then error('TOOFAR', 0) end

@@ -61,7 +61,7 @@ end
 
 local function new_life(id, value)
   local due = born_due(id, value)
-  return {due = due, since = due, attempt = 0, level = level_of(id), marks = 0, error = ''}
+  return {due = due, since = due, attempt = 0, level = level_of(id), marks = has(flags_of(id, value), INSTANT) and BY_CLOCK or 0, error = ''}
 end
 
 local function save_life(topic, id, life)
@@ -124,7 +124,7 @@ local function come_back(topic, id, value, life, due, began)
     expiries.note_of(topic, id, expires)
   end
   if life then
-    life.due = due
+    set_due(life, due, due == life.due and has(life.marks, BY_CLOCK)) -- another time is a delay
     if began then save_begun(topic, id, life, began) else save_life(topic, id, life) end
   end
   schedule(topic, id, life or {due = due, level = level_of(sub(id, 1, 1))})

@@ -56,15 +56,28 @@ local function parts_of(full) return format('%x', (unpack_('>I5', full))), sub(f
 -- What has changed since it was sent (its time, its attempts, its level, its death) is in the hash `life`: due, since,
 -- attempt, level, marks, error. Whoever has a life is looked for in the zsets alone, never in its slot.
 
-local ATTEMPTS, EXPIRES, KEYED, HEADERS, LARGE = 1, 2, 4, 8, 16
+local ATTEMPTS, EXPIRES, KEYED, HEADERS, LARGE, INSTANT = 1, 2, 4, 8, 16, 32 -- the last: it was sent for an instant
 local LONG_KEY = 255 -- the first byte of the length of a key that has so many bytes or more; two more tell it
 -- Another mark is 2: records of its failed attempts, as engines/traces.py has them, are in a key of their own, which has the
 -- name of that of a large body and `:t` behind it. No claim reads it. And 4: a second field of `life`, its id and a b, has its
 -- `since`, and when its first attempt began. That counts only while the life has the same `since`: a release that does not know
 -- it keeps the mark when it gives the message a new time.
 local KEYLESS = 1 -- a mark: a successor has taken its key over
+local BY_CLOCK = 8 -- another: its due time is an instant. A release before leaves it there with any time: it may come late then
+
+-- While the clock is behind engine time, it holds instants back. In the zset they have a time at which they are looked at again,
+-- which is when the clock reaches them, unless it is set again; so they are looked at after AGAIN ms, too.
+local AGAIN = 10000
 
 local function has(flags, flag) return flags % (2 * flag) >= flag end
+
+-- What engine time is when the clock reaches an instant: while it is behind, at half its speed. Rounded up, so never too early.
+local function reached_at(due) return math.max(due, now + math.ceil((due - wall) / 2)) end
+
+local function look_again_at(due) return due > now and due or math.min(reached_at(due), now + AGAIN) end
+
+-- Whether engine time comes to what is due then only later, if it is an instant.
+local function waits(due, flags) return wall < now and due < 2 * now - wall and has(flags, INSTANT) end
 
 local function flags_of(id, value) return byte(value, FLAGS_AT[sort_of(id)]) end
 
@@ -126,6 +139,17 @@ local function began_of(topic, id, life)
   return has(life.marks, 4) and began_from(call('HGET', topic.prefix .. 'life', id .. 'b'), life) or nil
 end
 
+local function is_instant(id, value, life)
+  if life then return has(life.marks, BY_CLOCK) end
+  return has(flags_of(id, value), INSTANT)
+end
+
+-- A new time for a life: an instant, or not.
+local function set_due(life, due, instant)
+  if has(life.marks, BY_CLOCK) ~= (instant or false) then life.marks = life.marks + (instant and BY_CLOCK or -BY_CLOCK) end
+  life.due = due
+end
+
 local function opened(topic, id)
   local kind, slot, n = location(id)
   local sort = sort_of(kind)
@@ -135,11 +159,12 @@ local function opened(topic, id)
   return slot < cursor or (slot == cursor and n < topic.f['p' .. kind])
 end
 
--- What a message is: far (in its slot or row, not taken out), near (in a zset), dead, or leased.
+-- What a message is: far (in its slot or row, not taken out), near (in a zset, and its score), dead, or leased.
 local function state_of(topic, id, life)
   if not life and not opened(topic, id) then return 'far' end
   local level = life and life.level or level_of(id)
-  if call('ZSCORE', topic.prefix .. 'due' .. level, id) then return 'near' end
+  local score = call('ZSCORE', topic.prefix .. 'due' .. level, id)
+  if score then return 'near', score end
   if life and call('ZSCORE', topic.prefix .. 'dead', id) then return 'dead' end
   return 'leased'
 end

@@ -33,11 +33,19 @@ local function told_of(results)
   return told
 end
 
+-- Its time is no instant: it is past, or another time has come before it.
+local function set_delayed(new)
+  if not has(new.known.flags, INSTANT) then return end
+  new.known.flags = new.known.flags - INSTANT
+  new.blob = char(new.known.flags) .. sub(new.blob, 2)
+end
+
 local function take_others(longest)
   local others = {}
   for i = 1, take_number() do
     local new = {topic = take_text(), level = take_number(), when = take_text(), blob = take_text()}
-    new.due = due_of(new.when, longest, now, ceiling)
+    local due, instant = due_of(new.when, longest, now, ceiling, wall)
+    new.due = due
     new.key, new.if_exists, new.operation = take_text(), take_text(), take_text()
     new.large, new.within = take_text(), take_text()
     new.holds = new.key ~= '' -- but for a dead letter of another queue
@@ -48,7 +56,8 @@ local function take_others(longest)
     if new.operation ~= '' then new.operation = new.topic .. '\n' .. new.key .. '\n' .. new.operation end
     new.known = content(kind_of(0, READY), '........' .. new.blob) -- read as it would be in a row
     local flags = new.known.flags
-    if flags > 31 or has(flags, KEYED) ~= (new.key ~= '') or has(flags, LARGE) ~= (new.large ~= '') then error('BADARG content', 0) end
+    if flags > 63 or has(flags, KEYED) ~= (new.key ~= '') or has(flags, LARGE) ~= (new.large ~= '') then error('BADARG content', 0) end
+    if not instant then set_delayed(new) end
     others[i] = new
   end
   return others
@@ -135,7 +144,7 @@ local function settle_created()
       or place(group.topic, group.level, group.dues, group.blobs)
     local held = {}
     for at, new in ipairs(group.news) do
-      keep_beside(group.topic, ids[at], new, new.due)
+      keep_beside(group.topic, ids[at], new, waits(new.due, new.known.flags) and reached_at(new.due) or new.due)
       if new.holds then held[#held + 1], held[#held + 2] = new.key, ids[at] end
       results[new.at] = {group.topic.digits, ids[at], SALT, format('%d', new.due), 'created'}
       note_operation(new, results[new.at])
@@ -166,7 +175,7 @@ do
     for i = 1, #sections, 2 do
       local count = #sections[i + 1] / ID
       if position < count then
-        local due = due_of(when, math.huge, number(reply[1]), number(reply[2]))
+        local due = due_of(when, math.huge, number(reply[1]), number(reply[2]), number(reply[6] or reply[1]))
         return {sections[i], sub(sections[i + 1], ID * position + 1, ID * position + ID), reply[3], format('%d', due), 'created'}
       end
       position = position - count
@@ -185,7 +194,11 @@ do
   local function replace(topic, id, value, state, life, new)
     local old, due = content(id, value), new.due
     if new.max_wait then due = rules.due_of(topic, id, value, life, new) end
-    if new.if_exists == 'later' then due = math.max(due, life and life.due or born_due(id, value)) end
+    local instant = has(new.known.flags, INSTANT)
+    if new.if_exists == 'later' then -- if one of the two is an instant, so is the later: rather late than early
+      due = math.max(due, life and life.due or born_due(id, value))
+      instant = due > wall and (instant or is_instant(id, value, life))
+    end
     unschedule(topic, id, state, life)
     if old.expires and not new.known.expires then
       write_expiring() -- it may be among them
@@ -195,11 +208,12 @@ do
     if life and has(life.marks, 2) then call('UNLINK', large_of(topic, id) .. ':t') end
     local kind, slot, n = location(id)
     call('LSET', bucket_of(topic, kind, slot, n), n % BUCKET, sub(value, 1, FLAGS_AT[sort_of(kind)] - 1) .. new.blob)
-    life = {due = due, since = due, attempt = 0, level = new.level, marks = 0, error = ''}
+    life = {due = due, since = instant and reached_at(due) or due, attempt = 0, level = new.level, marks = 0, error = ''}
+    set_due(life, due, instant)
     save_life(topic, id, life)
     schedule(topic, id, life)
     expiring.stale = true
-    keep_beside(topic, id, new, due)
+    keep_beside(topic, id, new, life.since)
     return {topic.digits, id, sub(value, 1, 2), format('%d', due), IF_EXISTS[new.if_exists]}
   end
 

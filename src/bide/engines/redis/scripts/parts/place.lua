@@ -208,11 +208,23 @@ local function place_in_row(topic, kind, indexes, dues, blobs, ids)
   set(topic, 'b' .. kind, first + count)
 end
 
+-- Instants that wait for the clock are near. Each has a life, which is as long as if it was due by engine time.
+local function begin_waiting(topic, waiting, level, dues, ids)
+  for i in pairs(waiting) do
+    local life = {due = dues[i], since = reached_at(dues[i]), attempt = 0, level = level, marks = BY_CLOCK, error = ''}
+    call('HSET', topic.prefix .. 'life', ids[i], life_text(life))
+    topic.lives = true
+  end
+end
+
 local function place(topic, level, dues, blobs)
   local ids, ready, waiting, total, low, high = {}, {}, {}, 0, math.huge, 0
+  local again = {} -- when those are looked at that wait for the clock
   for i = 1, #dues do
     local due = dues[i]
-    if due <= now then
+    if waits(due, byte(blobs[i])) then
+      again[i] = look_again_at(due)
+    elseif due <= now then
       ready[#ready + 1] = i
     else
       total = total + 1
@@ -229,17 +241,20 @@ local function place(topic, level, dues, blobs)
     wake(topic, now)
   end
   local groups, near = choose_slots(topic, level, dues, waiting, low, high)
+  for i in pairs(again) do near[#near + 1] = i end
   if #groups > 0 then
     for g = 1, #groups do place_in_slot(topic, groups[g], dues, blobs, ids) end
     note_slots(topic, groups)
   end
   if #near > 0 then
     place_in_row(topic, kind_of(level, NEAR), near, dues, blobs, ids)
-    local key, scores, earliest = topic.prefix .. 'due' .. level, {}, dues[near[1]]
+    local key, scores, earliest = topic.prefix .. 'due' .. level, {}, math.huge
     for k, i in ipairs(near) do
-      scores[2 * k - 1], scores[2 * k] = dues[i], ids[i]
-      earliest = math.min(earliest, dues[i])
+      local due = again[i] or dues[i]
+      scores[2 * k - 1], scores[2 * k] = due, ids[i]
+      earliest = math.min(earliest, due)
     end
+    begin_waiting(topic, again, level, dues, ids)
     local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
     call('ZADD', key, unpack(scores))
     if not first or earliest < tonumber(first) then wake(topic, earliest) end
@@ -249,7 +264,7 @@ end
 
 -- One message of its own: what `place` does, with fewer steps.
 local function place_one(topic, level, due, blob)
-  if due > now then
+  if due > now and not waits(due, byte(blob)) then
     local names, slots = {}, {}
     for sort = COARSE, MINUTE do
       slots[sort] = floor(due / SLOT[sort])

@@ -39,8 +39,9 @@ do
 
   function rules.live_through(topic, id, new)
     local value, past = read(topic, id), new.past
-    local life = new_life(id, value)
-    unschedule(topic, id, state_of(topic, id, nil), nil)
+    local life = life_of(topic, id)
+    unschedule(topic, id, state_of(topic, id, life), life)
+    life = life or new_life(id, value)
     for _, record in ipairs(past.traces) do keep_trace(topic, id, life, record) end
     life.attempt, life.error = past.attempt, past.error
     if past.dead then
@@ -126,7 +127,10 @@ do
   end
 
   function rules.begin(new)
-    new.due = math.min(new.due, ceiling + new.max_wait)
+    if new.due > ceiling + new.max_wait then
+      new.due = ceiling + new.max_wait
+      set_delayed(new)
+    end
     mark(new, ceiling)
   end
 
@@ -135,6 +139,8 @@ do
     local delivered = life and life.attempt > 0
     local first = not delivered and has(flags_of(id, value), HEADERS) and first_in(tails.of(topic, id, value)) or ceiling
     mark(new, first)
-    return math.min(new.due, first + new.max_wait)
+    if new.due <= first + new.max_wait then return new.due end
+    set_delayed(new)
+    return first + new.max_wait
   end
 end

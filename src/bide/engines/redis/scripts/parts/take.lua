@@ -13,11 +13,20 @@ local function add_taken(topic, id, value, life, flags)
   end
 end
 
+local held_back = {} -- times and ids by turns: instants that the clock has not reached
+
 local function hand_out(topic, id, value, life)
   local flags = flags_of(id, value)
   if has(flags, EXPIRES) and expiry_of(id, value, life) <= now then
     finish(topic, id, value, life)
     return 0
+  end
+  if wall < now and is_instant(id, value, life) then
+    local due = life and life.due or born_due(id, value)
+    if due > wall then
+      held_back[#held_back + 1], held_back[#held_back + 2] = look_again_at(due), id
+      return 0
+    end
   end
   add_taken(topic, id, value, life, flags)
   return 1
@@ -165,6 +174,14 @@ local function begun(topic, level)
   return oldest
 end
 
+local function put_back(topic, level)
+  if #held_back == 0 then return end
+  for i = 1, #held_back, 1000 do
+    call('ZADD', topic.prefix .. 'due' .. level, unpack(held_back, i, math.min(i + 999, #held_back)))
+  end
+  held_back, topic.entered[kind_of(level, NEAR)] = {}, nil
+end
+
 -- Take up to so many of one level, and read `wide` of what is near at once, if that is more; gives how many, and the
 -- earliest that is left (math.huge: nothing is).
 local function take(topic, level, limit, wide)
@@ -184,5 +201,6 @@ local function take(topic, level, limit, wide)
     else
       count = count + take_over(topic, over, limit - count)
     end
+    put_back(topic, level)
   end
 end
