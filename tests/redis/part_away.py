@@ -74,6 +74,7 @@ class Crowd:
             queue.stats()  # now it is known how its messages are spread
         self._quiet, self._over, self._release = threading.Event(), threading.Event(), threading.Event()
         self._loop = asyncio.new_event_loop()
+        self._runner = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._at_work: dict[Future[None], str] = {}
         self._names = Names(generation_of(cluster))
         made = [AsyncHand(self._url, self.book), SyncHand(self._url, self.book)]
@@ -84,7 +85,7 @@ class Crowd:
         self._labour = Labour(self._url, self._names, self.book, self.ledger, self._release, slots)
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        self._runner.start()
         self._thread(self._labour.run)
         for here, users in zip(self._both, self._users, strict=True):
             self._start(here, users.deeds())
@@ -100,6 +101,8 @@ class Crowd:
             for event in (self._quiet, self._release, self._over, self._labour.over):
                 event.set()
             self._loop.call_soon_threadsafe(self._loop.stop)
+            self._runner.join(PATIENCE)
+            self._loop.close()
 
     def wait_for_all(self, many: int = 1) -> None:
         """Until so many more of each kind have ended well, on each part."""
