@@ -308,5 +308,6 @@ def _plain(stats: Stats) -> Mapping[str, Any]:
     overdue = stats.oldest_overdue
     fields["oldest_overdue"] = None if overdue is None else round(overdue * 1_000)
     fields["timeline"] = list(stats.timeline)
+    fields["missing"] = list(stats.missing)
     fields["topics"] = {name: _plain(each) for name, each in sorted(stats.topics.items())}
     return fields
