@@ -6,7 +6,7 @@ import traceback
 from contextlib import suppress
 from typing import Any
 
-from bide.raised import readable
+from bide.raised import presentable, readable
 
 _failed: set[str] = set()  # loggers by name: several modules write to one
 
@@ -42,7 +42,7 @@ class Log:
 
     def _say(self, level: int, text: str, args: tuple[object, ...], more: dict[str, Any]) -> None:
         if isinstance(error := more.get("exc_info"), BaseException):
-            more["exc_info"] = readable(error)
+            more["exc_info"] = presentable(readable(error))
         try:
             self._logger.log(level, text, *args, stacklevel=3, **more)
         except KeyboardInterrupt:

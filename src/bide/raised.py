@@ -1,32 +1,45 @@
 """Somebody else's exceptions: what they raise when an attribute is read must not change what becomes of a message."""
 
 from collections.abc import Iterator
+from itertools import islice
 from types import TracebackType
 from typing import Any
 
 ERROR_LENGTH = 500
+SHOWN, SHOWN_LENGTH = 200, 20_000  # exceptions in one, and characters of a text, that a log or a record shows
+ASKED = 1_000  # exceptions in one that are asked what a log would ask; it shows fewer
 _name_of: Any = type.__dict__["__name__"].__get__  # a metaclass may have a __name__ of its own
 _trace_of: Any = BaseException.__dict__["__traceback__"].__get__  # so may the class of an exception
 
 
 class Unreadable(Exception):
-    """Stands for an exception whose attributes can't be read. It says what could be read of it."""
+    """Stands for an exception whose attributes can't be read, or that is too long to show. It says what could be read of it."""
 
     def __init__(self, error: BaseException) -> None:
-        self.kind: type[BaseException] = type(error)
-        super().__init__(_text(error))
+        self.kind: type[BaseException] = kind_of(error)
+        text = _text(error)
+        more = len(text) - SHOWN_LENGTH
+        super().__init__(text if more <= 0 else f"{text[:SHOWN_LENGTH]} … and {more:,} more characters")
 
 
 def readable(error: BaseException) -> BaseException:
     """The exception itself, or an Unreadable for it: bide, `logging` and `traceback` can ask that anything."""
     try:
-        for each in _around(error):
+        for each in islice(_around(error), ASKED):
             _ask(each)
         return error
     except KeyboardInterrupt:
         raise
     except BaseException:
         return Unreadable(error).with_traceback(_trace_of(error))
+
+
+def presentable(error: BaseException) -> BaseException:
+    """The exception itself, or an Unreadable for one that would fill a log: a text of megabytes, a group of thousands."""
+    around = list(islice(_around(error), SHOWN + 1))
+    if len(around) <= SHOWN and all(len(said(each)) <= SHOWN_LENGTH for each in around):
+        return error
+    return Unreadable(error).with_traceback(_trace_of(error))
 
 
 def bearable(error: BaseException) -> BaseException:

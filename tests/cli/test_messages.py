@@ -198,10 +198,11 @@ def test_each_of_many_is_answered_in_json_lines(bide: Bide, queue: Queue) -> Non
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        (b"oops", "it is not JSON"), (b"\xff\xfe", "it is not"), (b"[" * 200_000, "nested too deeply"),
+        (b"oops", "it is not JSON"), (b'["\\ud800"]', "half of a character"), (b"[NaN]", "it is not JSON"),
+        (b"\xff\xfe", "it is not"), (b"[" * 200_000, "nested too deeply"),
         (b'"' + b"x" * 300_000 + b'"', "the limit is 262,144"), (b"1" * (4 * 2**20 + 1), "longer than 4,194,304 bytes"),
     ],
-    ids=["no json", "no text", "deep", "large", "endless"],
+    ids=["no json", "half a character", "no number", "no text", "deep", "large", "endless"],
 )  # fmt: skip
 def test_a_bad_line_is_named_with_what_was_accepted_before_it(bide: Bide, queue: Queue, line: bytes, why: str) -> None:
     ended = bide("send", "t", "-", stdin=b"1\n" * 1_999 + b"\n" + line + b"\n3\n")

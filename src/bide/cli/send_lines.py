@@ -1,6 +1,7 @@
 """`bide send TOPIC --from`: many messages, one per line, sent in batches."""
 
 import itertools
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -108,7 +109,20 @@ def parse_body(written: str | bytes, *, text: bool) -> object:
     except RecursionError:
         raise BodyError("it is nested too deeply") from None
     except (msgspec.DecodeError, ValueError) as error:
+        if _has_half_a_character(raw):
+            raise BodyError("it has half of a character, a lone surrogate such as \\ud800: write the whole character") from None
         raise BodyError(f"it is not JSON ({error})") from None
+
+
+def _has_half_a_character(raw: bytes) -> bool:
+    """Whether this is JSON but for a lone surrogate in a text, which Python's own decoder lets pass."""
+    try:
+        json.dumps(json.loads(raw), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    except (ValueError, RecursionError):
+        return False
+    return False
 
 
 def _batches(file: BinaryIO, common: Outgoing, *, text: bool) -> Iterator[list[Line]]:

@@ -10,6 +10,7 @@ from types import TracebackType
 import msgspec
 
 from bide.ids import process_name
+from bide.raised import presentable
 from bide.types import Attempt
 
 FRAMES = 20  # of a traceback, the innermost ones
@@ -80,7 +81,8 @@ def traceback_text(raised: BaseException) -> str | None:
         return None
     try:
         own = _outside(raised.__traceback__)
-        told = traceback.TracebackException(type(raised), raised, own, limit=-FRAMES, compact=True)
+        shown = presentable(raised)
+        told = traceback.TracebackException(type(shown), shown, own, limit=-FRAMES, compact=True)
         return _end_of(_lines(told))
     except Exception:  # of somebody else's error, by its __str__ or __cause__, or of a source file
         return None
