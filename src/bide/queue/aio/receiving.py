@@ -22,6 +22,7 @@ from bide.wakeable import AsyncSignal
 
 TICK = 0.001  # seconds
 CAUTION = 60.0  # seconds: upkeep is done this often, also when none seems to be needed
+ROUNDS = 100  # of upkeep, each of a thousand messages at most
 TEND = 1.0  # seconds: while there is always something to claim, upkeep is done no more often
 
 
@@ -163,6 +164,13 @@ class AsyncReceiver:
         if self._absence is not None:
             self._absence.hear(claim.now)
         return claim
+
+    async def take_back(self) -> bool:
+        """Take back leases that have ended: nobody may have noticed, while nobody receives. Whether there were any."""
+        rounds = 0
+        while rounds < ROUNDS and await self._tend():
+            rounds += 1
+        return rounds > 0
 
     async def _tend(self) -> bool:
         """A piece of upkeep; True when there may be something to claim now."""

@@ -245,9 +245,12 @@ class AsyncSession:
         opened = await self.open()
         if opened.outbox is not None and concerns(which):
             return await opened.outbox.waiting.cancel(which, connection)
-        if connection is None:
-            return await opened.cancels.add(which)
-        return (await opened.engine.cancel([which], connection=connection))[0]
+        if connection is not None:
+            return (await opened.engine.cancel([which], connection=connection))[0]
+        result = await opened.cancels.add(which)
+        if result is CancelResult.RUNNING and await opened.receiver.take_back():
+            result = await opened.cancels.add(which)
+        return result
 
     async def cancel_many(self, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:
         """By their ids; those that an outbox gave are looked for there, one by one."""
@@ -257,6 +260,10 @@ class AsyncSession:
         results: list[CancelResult] = []
         for first in range(0, len(others), MAX_BATCH):
             results += await opened.engine.cancel(others[first : first + MAX_BATCH], connection=connection)
+        if connection is None and CancelResult.RUNNING in results and await opened.receiver.take_back():
+            for place, result in enumerate(results):
+                if result is CancelResult.RUNNING:
+                    results[place] = await opened.cancels.add(others[place])
         for place, alone in enumerate(apart):
             if alone:
                 results.insert(place, await self.cancel(refs[place], connection))
@@ -266,9 +273,12 @@ class AsyncSession:
         opened = await self.open()
         if opened.outbox is not None and concerns(move.ref):
             return await opened.outbox.waiting.reschedule(move, connection)
-        if connection is None:
-            return await opened.moves.add(move)
-        return (await opened.engine.reschedule([move], connection=connection))[0]
+        if connection is not None:
+            return (await opened.engine.reschedule([move], connection=connection))[0]
+        result = await opened.moves.add(move)
+        if result is RescheduleResult.RUNNING and await opened.receiver.take_back():
+            result = await opened.moves.add(move)
+        return result
 
     async def get(self, which: Ref) -> Info | None:
         opened = await self.open()

@@ -22,6 +22,7 @@ from bide.wakeable import Signal
 
 TICK = 0.001  # seconds
 CAUTION = 60.0  # seconds: upkeep is done this often, also when none seems to be needed
+ROUNDS = 100  # of upkeep, each of a thousand messages at most
 TEND = 1.0  # seconds: while there is always something to claim, upkeep is done no more often
 
 
@@ -157,6 +158,13 @@ class Receiver:
         if self._absence is not None:
             self._absence.hear(claim.now)
         return claim
+
+    def take_back(self) -> bool:
+        """Take back leases that have ended: nobody may have noticed, while nobody receives. Whether there were any."""
+        rounds = 0
+        while rounds < ROUNDS and self._tend():
+            rounds += 1
+        return rounds > 0
 
     def _tend(self) -> bool:
         """A piece of upkeep; True when there may be something to claim now."""

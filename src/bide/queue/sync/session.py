@@ -243,9 +243,12 @@ class Session:
         opened = self.open()
         if opened.outbox is not None and concerns(which):
             return opened.outbox.waiting.cancel(which, connection)
-        if connection is None:
-            return opened.cancels.add(which)
-        return opened.engine.cancel([which], connection=connection)[0]
+        if connection is not None:
+            return opened.engine.cancel([which], connection=connection)[0]
+        result = opened.cancels.add(which)
+        if result is CancelResult.RUNNING and opened.receiver.take_back():
+            result = opened.cancels.add(which)
+        return result
 
     def cancel_many(self, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:
         """By their ids; those that an outbox gave are looked for there, one by one."""
@@ -255,6 +258,10 @@ class Session:
         results: list[CancelResult] = []
         for first in range(0, len(others), MAX_BATCH):
             results += opened.engine.cancel(others[first : first + MAX_BATCH], connection=connection)
+        if connection is None and CancelResult.RUNNING in results and opened.receiver.take_back():
+            for place, result in enumerate(results):
+                if result is CancelResult.RUNNING:
+                    results[place] = opened.cancels.add(others[place])
         for place, alone in enumerate(apart):
             if alone:
                 results.insert(place, self.cancel(refs[place], connection))
@@ -264,9 +271,12 @@ class Session:
         opened = self.open()
         if opened.outbox is not None and concerns(move.ref):
             return opened.outbox.waiting.reschedule(move, connection)
-        if connection is None:
-            return opened.moves.add(move)
-        return opened.engine.reschedule([move], connection=connection)[0]
+        if connection is not None:
+            return opened.engine.reschedule([move], connection=connection)[0]
+        result = opened.moves.add(move)
+        if result is RescheduleResult.RUNNING and opened.receiver.take_back():
+            result = opened.moves.add(move)
+        return result
 
     def get(self, which: Ref) -> Info | None:
         opened = self.open()
