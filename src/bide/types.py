@@ -234,7 +234,7 @@ class Page(Sequence[Info]):
     def __init__(self, messages: Sequence[Info], after: str | None, missing: Sequence[str] = ()) -> None:
         self._messages = tuple(messages)
         self.after = after
-        self.missing = tuple(missing)
+        self.missing: tuple[str, ...] = tuple(missing)
 
     @overload
     def __getitem__(self, index: int) -> Info: ...

@@ -37,7 +37,7 @@ def test_delayed_jobs_become_messages_with_their_attempts_left(bide: Bide, old: 
     assert (ended.code, ended.err) == (0, "")
     first, second = everything("mail")
     assert (first.due, first.max_attempts, first.body) == (DUE, 3, {"user": "1"})
-    assert first.headers == {"bullmq-id": "1", "bullmq-name": "welcome"}
+    assert first.headers == {"bullmq-id": "1", "bullmq-name": "welcome", "bide-attempts": "3"}
     assert (second.due, second.max_attempts, second.headers["bullmq-id"]) == (DUE, 1, "my:2")
     left = {"bull:mail:3", "bull:mail:4", "bull:mail:meta", "bull:mail:prioritized", "bull:mail:wait"}
     assert {*map(bytes.decode, old.scan_iter())} == left

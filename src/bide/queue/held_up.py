@@ -54,7 +54,7 @@ class Lookout:
         )
 
 
-lookout = Lookout()
+lookout: Lookout = Lookout()
 
 
 def _caller(frame: FrameType | None) -> str:
