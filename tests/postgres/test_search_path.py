@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -10,8 +11,9 @@ import pytest
 from bide import Outgoing, Queue
 from bide.cli import main
 from bide.engines.base import Settings
-from bide.engines.postgres import CAPABILITIES, entering, keeping, rows, source
-from bide.engines.postgres.layout import OURS
+from bide.engines.postgres import CAPABILITIES, layout, source
+from bide.engines.postgres.layout import OURS, filled
+from bide.engines.postgres.rows import CALLS
 from bide.engines.registry import Source
 from bide.testing.contract import EngineContract
 from tests.model.turns import COLOURS, LONG
@@ -98,6 +100,12 @@ def test_calls_in_an_own_transaction_call_nothing_hostile(hostile_url: str) -> N
             two.retry(connection=own)
 
 
+def test_what_is_told_afterwards_calls_nothing_hostile(hostile_url: str) -> None:
+    with Queue(hostile_url, namespace="late") as queue, psycopg.connect(hostile_url) as client:
+        queue.stats()
+        client.execute(filled(CALLS["tell"], "bide_late").encode(), [["t", "u"], 5])
+
+
 @pytest.mark.parametrize("command", ["doctor", "stats", "topics", "migrate --check", "migrate --finish", "dead list t"])
 def test_commands_call_nothing_hostile(hostile_url: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with Queue(hostile_url, namespace="cli") as queue:
@@ -116,8 +124,8 @@ def test_the_doctor_has_all_its_answers_among_hostile_names(hostile_url: str) ->
 
 def test_each_function_that_a_program_calls_looks_in_pg_catalog_alone(hostile_url: str) -> None:
     """The others are only called by these, and look where their callers look."""
-    calls = " ".join([*rows.CALLS.values(), *entering.CALLS.values(), *keeping.CALLS.values()])
-    called = {*CALLED.findall(calls), "send", "send_bytes"}
+    sources = [file.read_text() for file in Path(layout.__file__).parent.rglob("*.py")]
+    called = {*CALLED.findall(" ".join(sources)), "send", "send_bytes"}
     with Queue(hostile_url, namespace="heads") as queue, psycopg.connect(of_role(hostile_url, "app")) as client:
         queue.stats()
         found = client.execute(

@@ -51,6 +51,7 @@ CALLS: Mapping[str, str] = {
     "purge_dead": "select * from {schema}.purge_dead(%s, %s, %s::bigint[], %s, %s)",
     "purge": "select * from {schema}.purge(%s, %s, %s, %s)",
     "pause": "select {schema}.pause(%s, %s)",
+    "tell": "select {schema}.tell_late(%s::{text}, %s)",
 }
 """The server's functions, one for each verb."""
 

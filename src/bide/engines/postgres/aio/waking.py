@@ -15,7 +15,7 @@ from bide.engines.postgres.aio.connections import AsyncConnections
 from bide.engines.postgres.layout import filled
 from bide.engines.postgres.limited import AsyncLimited
 from bide.engines.postgres.recent import MOMENT, Recent
-from bide.engines.postgres.rows import heard_of
+from bide.engines.postgres.rows import CALLS, heard_of
 from bide.engines.postgres.telling import Telling, look_again
 from bide.engines.sleepers import Sleeper, Sleepers
 from bide.errors import EngineError
@@ -25,7 +25,6 @@ POLL = 0.25  # seconds between two looks without notifications
 SILENT = 5.0  # seconds after which the connection that listens is asked whether it is alive
 PING = 1.0  # seconds for its answer
 AWAY = 0.5  # seconds of sleep when the server is away, before the caller tries again
-TELL = "select {schema}.tell(t, d.due, d.due) from pg_catalog.unnest(%s::{text}) as t, (select %s::bigint as due) as d"
 
 
 class AsyncWaking:
@@ -57,7 +56,7 @@ class AsyncWaking:
         late = telling.untold(quiet, now := time.monotonic()) if quiet else ()
         if late:
             with contextlib.suppress(EngineError):  # a hint
-                await self._connections.run(filled(TELL, self._channel), [late, due], repeats=False)
+                await self._connections.run(filled(CALLS["tell"], self._channel), [late, due], repeats=False)
                 telling.told(late, now)
 
     def looked(self, topics: Sequence[str], began: float) -> None:

@@ -92,6 +92,13 @@ begin
     end if;
 end $$;
 
+create or replace function bide.tell_late(topics text[], due bigint) returns void language plpgsql
+set search_path = pg_catalog, pg_temp as $$
+-- What calls have left untold.
+begin
+    perform bide.tell(t, due, due) from unnest(topics) as t;
+end $$;
+
 create or replace function bide.recall(request text, now bigint) returns text[] language plpgsql as $$
 -- What was answered to an operation of the last ten minutes; or null.
 declare
