@@ -89,6 +89,9 @@ class AsyncWaking:
                     return
         finally:
             await self._leave(sleeper, signal)
+        for topic in topics:  # the caller looks now
+            if self._again.get(topic, end) < time.monotonic():
+                self._again.pop(topic, None)
 
     def _is_over(self, sleeper: Sleeper[str]) -> bool:
         return self._closed or sleeper.woken_by is not None
