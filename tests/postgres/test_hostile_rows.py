@@ -107,6 +107,31 @@ def test_hostile_rows_harm_no_other(
     assert "Traceback" not in "".join(capsys.readouterr())
 
 
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"topic": "repeat('x', 9000)"},
+        {"topic": "(select string_agg(md5(i::text), '') from generate_series(1, 100) as i)"},
+        {"traces": r"'[2147483646:2147483646]={a}'"},
+        {"traces": r"'[-2147483648:-2147483647]={a,b}'"},
+    ],
+)
+@pytest.mark.parametrize("attempt", [1, 3])
+def test_no_row_keeps_upkeep_from_the_others(
+    postgres_url: str, other: psycopg.Connection, columns: dict[str, str], attempt: int
+) -> None:
+    engine = source(Settings(url=postgres_url)).sync()
+    engine.open()
+    with Queue(postgres_url) as queue:
+        queue.send("t", 1)
+        insert(other, 65_536, until="5", attempt=str(attempt), **columns)
+        insert(other, 131_072, until="6", attempt="1")
+        engine.tend()
+        assert 131_072 in {int(each.id, 16) for each in queue.messages("t", state="ready")}
+        queue.stats()
+    engine.close()
+
+
 async def test_no_row_ends_a_worker(postgres_url: str, other: psycopg.Connection, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     queue = AsyncQueue(postgres_url)

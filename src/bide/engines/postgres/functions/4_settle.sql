@@ -9,7 +9,7 @@ begin
     if record is null then
         return kept;
     end if;
-    if array_ndims(kept) > 1 then
+    if array_ndims(kept) > 1 or array_lower(kept, 1) <> 1 then
         kept := '{}';  -- bide has never stored that
     end if;
     kept := kept || record;

@@ -5,7 +5,8 @@ create or replace function bide.tend(
 ) returns table (returned bigint, buried bigint, expired bigint, dropped bigint, more boolean, at_ bigint, took int) language plpgsql
 set search_path = pg_catalog, pg_temp set lock_timeout = '1s'
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
--- Nothing is looked for that ended before the first instant. The last column is how many µs all this took.
+-- Nothing is looked for that ended before the first instant. The last column is how many µs all this took. A row with a longer topic
+-- than bide's was written by hand; it may be too long for an index or a notification, which would end all of this.
 declare
     now bigint := bide.engine_us(given, true) / 1000;
     ids bigint[];
@@ -17,7 +18,8 @@ begin
     dropped := 0;
     for each in
         select m.id, m.topic, m.due, m.attempt, m.most, m.error, m.began, m.token from bide.message m
-        where m.until > first and m.until <= least(now, ended_by) order by m.until limit budget for update skip locked
+        where m.until > first and m.until <= least(now, ended_by) and length(m.topic) <= 128
+        order by m.until limit budget for update skip locked
     loop
         returned := returned + 1;
         if each.attempt >= each.most then
