@@ -123,13 +123,13 @@ begin
     end if;
     answered := array_fill(null::text, array[cardinality(ids)]);
     if verdicts is null then
-        with gone as (  -- of most rows, nobody has ever locked this version: xmax tells
+        with gone as (  -- xmax names who has locked this version: of most, only the claim that made it, or nobody
             delete from bide.message m using unnest(ids, topics, tokens) as g(id, topic, token)
             where m.id = any (array[g.id]) and m.topic = coalesce(g.topic, topics[1]) and m.token = g.token
-                and coalesce(m.until, -1) >= 0 and (patient or m.xmax = 0)
+                and coalesce(m.until, -1) >= 0 and (patient or m.xmax in ('0', m.xmin))
             returning m.id
         )
-        select array_agg(case when exists (select 1 from gone where gone.id = g.id) then 'done' end order by g.place)
+        select array_agg(case when g.id in (select gone.id from gone) then 'done' end order by g.place)
         into answered from unnest(ids) with ordinality as g(id, place);
     end if;
     for each in
