@@ -51,6 +51,17 @@ def test_programs_that_come_together_make_the_tables_once(postgres_url: str) -> 
         assert queue.stats("t").ready == 8
 
 
+def test_a_program_that_has_looked_before_another_made_the_tables_finds_them(postgres_url: str) -> None:
+    class Outrun(Layout):
+        def steps(self, schema: str, found: int) -> str:
+            migrating(postgres_url).begin()
+            return super().steps(schema, found)
+
+    assert migrating(postgres_url, Outrun(*OURS)).begin() is False
+    with Queue(postgres_url) as queue:
+        assert queue.send("t").created
+
+
 def test_a_queue_that_may_not_migrate_says_what_to_run(postgres_url: str) -> None:
     with pytest.raises(SchemaMismatch, match="run `bide migrate`"), Queue(f"{postgres_url}?migrate=0") as queue:
         queue.send("t")

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 import psycopg
-from psycopg.errors import LockNotAvailable, UniqueViolation
+from psycopg.errors import DuplicateTable, LockNotAvailable, UniqueViolation
 
 from bide.engines.postgres.failures import translated
 from bide.engines.postgres.layout import FIND, LOCK, OURS, READ, Found, Layout, check, filled, told
@@ -65,8 +65,8 @@ class Migrating:
             while True:
                 try:
                     return self._step(connection, script, done)
-                except UniqueViolation:  # another program has made the first tables meanwhile
-                    if time.monotonic() > end:
+                except (UniqueViolation, DuplicateTable):  # another program has made the first tables meanwhile
+                    if time.monotonic() > end or self._look(_asking(connection)) == Found():
                         raise
                     continue
                 except LockNotAvailable:
