@@ -162,9 +162,11 @@ class Skeleton(AsyncEngine):
         if end.verdict == "done":
             del self._shelf.messages[message.id]
             return "done"
-        if end.verdict == "dead" or (end.verdict == "retry" and message.attempt >= message.new.max_attempts):
+        most = end.attempts or message.new.max_attempts
+        if end.verdict == "dead" or (end.verdict == "retry" and message.attempt >= most):
             self._shelf.bury(message, end.error)
             return "dead"
+        message.new = msgspec.structs.replace(message.new, max_attempts=most)
         due = message.due if end.verdict == "release" and not end.delay else self._shelf.now + end.delay
         message.attempt -= end.verdict == "release"
         due = min(due, last) if end.aside and (last := (message.expires or due + 1) - 1) > self._shelf.now else due

@@ -93,6 +93,7 @@ class Draw(Random):
             verdict == "release" and aside,
             self.choice([None, each.began, self._runner.clock]),
             self.choice([None, b"%d" % self.randrange(1_000), b"R" * 1_000, b"L" * 8_192]),
+            self.choice([None, None, 1, 3, 12]) if verdict == "retry" else None,
         )
         if self.random() < 0.9:
             return end

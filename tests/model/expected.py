@@ -94,7 +94,11 @@ class Message:
     @property
     def last(self) -> bool:
         """Whether the current attempt is the last one."""
-        return self.attempt >= self.sent.max_attempts
+        return self.is_last()
+
+    def is_last(self, most: int | None = None) -> bool:
+        """The same, where the message has so many attempts in all."""
+        return self.attempt >= (most or self.sent.max_attempts)
 
     def step(self, by: Step) -> None:
         self.stage = follow(self.stage, by)

@@ -293,6 +293,8 @@ class EngineMachine(RuleBasedStateMachine):
             end = replace(end, began=self.model.now - ending.began)
         if ending.trace is not None:
             end = replace(end, trace=ending.trace)
+        if ending.attempts is not None and ending.verdict == "retry":
+            end = replace(end, attempts=ending.attempts)
         if ending.made_up == "token":
             return replace(end, token=each.token + "0")
         if ending.made_up == "topic":

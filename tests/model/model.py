@@ -266,7 +266,7 @@ class Model:
             return "done"
         if end.trace is not None and end.verdict != "release" and self.can.traces:
             message.record(end.trace)
-        if end.verdict == "dead" or (end.verdict == "retry" and message.last and self.can.attempts):
+        if end.verdict == "dead" or (end.verdict == "retry" and message.is_last(end.attempts) and self.can.attempts):
             self._bury(message, end.error)
             return "dead"
         kept = end.verdict == "release" and not end.delay
@@ -279,6 +279,7 @@ class Model:
         if end.verdict == "retry":
             message.step("retry")
             message.last_error = end.error
+            message.sent = replace(message.sent, max_attempts=end.attempts or message.sent.max_attempts)
         else:
             message.step("release")
             message.attempt -= 1

@@ -35,6 +35,7 @@ class Ending(NamedTuple):
     aside: bool
     began: int | None  # how long before now the first attempt began
     trace: bytes | None
+    attempts: int | None
     made_up: str
 
 
@@ -97,9 +98,20 @@ made_up: Drawn[str] = st.sampled_from([*[""] * 6, "token", "topic", "id"])
 origins: Drawn[Origin] = st.sampled_from(["now", "now", "due", "since"])
 begans: Drawn[int | None] = st.sampled_from([None, None, 0, 1, 60_000])
 traces: Drawn[bytes | None] = st.sampled_from([None, b"\0\xff", b"R" * 1_000, b"L" * 8_192])
+most: Drawn[int | None] = st.sampled_from([None, None, 1, 3, 12])
 endings: Drawn[list[Ending]] = st.lists(
     st.builds(
-        Ending, st.sampled_from([True, True, False]), picks, verdicts, spans, errors, st.booleans(), begans, traces, made_up
+        Ending,
+        st.sampled_from([True, True, False]),
+        picks,
+        verdicts,
+        spans,
+        errors,
+        st.booleans(),
+        begans,
+        traces,
+        most,
+        made_up,
     ),
     min_size=1,
     max_size=4,

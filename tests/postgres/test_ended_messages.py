@@ -68,9 +68,10 @@ def test_the_verbs_of_a_delivery_find_it_by_its_id_also_when_statistics_say_that
         args = [[int(each.id, 16) for each in held], ["mail"], [int(each.token) for each in held]]
     assert len(held) == 3
     assert read(ended, index, "select bide.extend(%s, %s, %s, 60000, null)", *args) < 50
-    assert read(ended, index, "select bide.end_each('s', %s, %s, %s, null, null, null, null, null, false, 1, null)", *args) < 50
+    query = "select bide.end_deliveries('s', %s, %s, %s, null, null, null, null, null, null, false, 1, null)"
+    assert read(ended, index, query, *args) < 50
     verdicts = [["retry"] * 3, [60_000] * 3, [None] * 3]
-    query = "select bide.end_each('s', %s, %s, %s, %s, %s, %s::text[], null, null, false, 1, null)"
+    query = "select bide.end_deliveries('s', %s, %s, %s, %s, %s, %s::text[], null, null, null, false, 1, null)"
     assert read(ended, index, query, *args, *verdicts) < 100
 
 

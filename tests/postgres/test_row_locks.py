@@ -65,7 +65,7 @@ def test_ends_of_messages_that_nobody_has_locked_are_one_statement(postgres_url:
 
 
 def test_an_end_that_was_told_as_locked_is_told_alike_when_its_call_is_repeated(postgres_url: str) -> None:
-    call = "select ended from bide.end_each('r', %s, '{t}', %s, null, null, null, null, null, false, 10, null)"
+    call = "select ended from bide.end_deliveries('r', %s, '{t}', %s, null, null, null, null, null, null, false, 10, null)"
     with Queue(postgres_url) as queue, psycopg.connect(postgres_url) as holder:
         queue.send_many("t", range(2))
         deliveries = queue.receive("t", limit=2)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, ManualClock, Queue, steps
+from bide import AsyncQueue, ManualClock, Queue, Retry, current, steps
 from tests.worker.test_running import ended
 
 
@@ -16,25 +16,39 @@ async def elsewhere(url: str) -> Any:
     await made.close()
 
 
-@pytest.mark.parametrize("url", ["sqlite", pytest.param("redis", marks=pytest.mark.server)], indirect=True)
-@pytest.mark.parametrize(("given", "attempts"), [(None, 1), (2, 2), (3, 3), (5, 5)])
+ENGINES = pytest.mark.parametrize(
+    "url", ["sqlite", *(pytest.param(each, marks=pytest.mark.server) for each in ("redis", "postgres"))], indirect=True
+)
+
+
+@ENGINES
+@pytest.mark.parametrize(("given", "own"), [(None, 1), (2, 1), (3, 1), (5, 1), (None, 10), (2, 10), (3, 10)])
 async def test_the_task_decides_unless_the_message_does(
-    queue: AsyncQueue, elsewhere: AsyncQueue, working: Any, until: Any, coloured: Any, given: int | None, attempts: int
+    queue: AsyncQueue,
+    elsewhere: AsyncQueue,
+    working: Any,
+    until: Any,
+    coloured: Any,
+    given: int | None,
+    own: int,
 ) -> None:
-    called: list[int] = []
+    called: list[tuple[int, int]] = []
+    attempts = given or own
     told: list[int] = []
 
-    @queue.task("charge", max_attempts=1, backoff=steps("0ms"), on_dead=lambda delivery, reason: told.append(delivery.attempt))
+    @queue.task(
+        "charge", max_attempts=own, backoff=steps("0ms"), on_dead=lambda delivery, reason: told.append(delivery.attempt)
+    )
     @coloured
     def charge() -> None:
-        called.append(1)
+        called.append((current().attempt, current().max_attempts))
         raise OSError("no answer")
 
     await elsewhere.send("charge", {}, max_attempts=given)
     async with working(queue):
         await until(lambda: ended(queue))
 
-    assert len(called) == attempts
+    assert called == [(number, attempts) for number in range(1, attempts + 1)]
     assert told == [attempts]
     [dead] = await queue.messages("charge", state="dead")
     assert dead.last_error == "OSError: no answer"
@@ -61,10 +75,61 @@ async def test_a_message_whose_last_attempt_was_killed_is_buried_before_its_hand
     assert told[0].startswith("Attempt 1, the last, did not come to an end")
 
 
-def test_time_travel_decides_the_same(coloured: Any) -> None:
+@ENGINES
+async def test_what_a_failure_has_raised_counts_for_attempts_that_are_killed(
+    queue: AsyncQueue, elsewhere: AsyncQueue, working: Any, until: Any
+) -> None:
+    called: list[int] = []
+
+    @queue.task("charge", max_attempts=5, backoff=steps("0ms"))
+    async def charge() -> None:
+        called.append(current().attempt)
+        raise OSError("no answer")
+
+    await elsewhere.send("charge", {})
+    for _ in range(2):
+        [held] = await elsewhere.receive("charge")
+        await held.retry("0ms", error="of a program that has no task")
+    async with working(queue):
+        await until(lambda: ended(queue))
+    [dead] = await queue.messages("charge", state="dead")
+    assert called == [3, 4, 5]
+    assert (dead.attempt, dead.max_attempts) == (5, 5)
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("by_hand", [True, False])
+async def test_a_handler_that_asks_for_another_attempt_itself_has_as_many(
+    queue: AsyncQueue, elsewhere: AsyncQueue, working: Any, until: Any, coloured: Any, by_hand: bool
+) -> None:
+    called: list[int] = []
+
+    @queue.task("once", max_attempts=1)
+    @coloured
+    def once() -> None:
+        called.append(1)
+        raise Retry("0ms")
+
+    @queue.task("often", max_attempts=5)
+    async def often() -> None:
+        called.append(5)
+        if by_hand:
+            await current().retry("0ms")
+        else:
+            raise Retry("0ms")
+
+    await elsewhere.send("once", {})
+    await elsewhere.send("often", {})
+    async with working(queue):
+        await until(lambda: ended(queue))
+    assert sorted(called) == [1, 5, 5, 5, 5, 5]
+
+
+@pytest.mark.parametrize(("own", "attempts"), [(1, 1), (2, 2), (10, 10)])
+def test_time_travel_decides_the_same(coloured: Any, own: int, attempts: int) -> None:
     with Queue("memory://", clock=ManualClock()) as queue:
 
-        @queue.task("charge", max_attempts=1)
+        @queue.task("charge", max_attempts=own)
         @coloured
         def charge() -> None:
             raise OSError("no answer")
@@ -72,6 +137,6 @@ def test_time_travel_decides_the_same(coloured: Any) -> None:
         del queue.session.setup.tasks.attempts["charge"]  # as in a program that has no task
         queue.send("charge", {})
         queue.send("charge", {}, max_attempts=3)
-        handled = queue.testing.advance("1h", raise_errors=False)
+        handled = queue.testing.advance("10h", raise_errors=False)
 
-    assert sorted(each.outcome for each in handled) == ["dead", "dead", "retry", "retry"]
+    assert sorted(each.outcome for each in handled) == ["dead", "dead", *["retry"] * (attempts - 1 + 2)]

@@ -170,6 +170,7 @@ class End(msgspec.Struct, frozen=True, gc=False):
     aside: bool = False  # for release: it is called back, and the delay is only the longest that it waits for that
     began: int | None = None  # for retry and release: when the first attempt began, which later deliveries are told
     trace: bytes | None = None  # for retry and dead: a record of this attempt, of at most traces.LONGEST bytes
+    attempts: int | None = None  # for retry: so many in all has the message now, which it keeps when it comes back
 
 
 class Hold(msgspec.Struct, frozen=True, gc=False, eq=False):

@@ -210,4 +210,4 @@ class Batches:
 
 
 def _alone(handling: Handling) -> bool:
-    return called_alone(handling.delivery.attempt, handling.task.attempts(handling.delivery.claimed))
+    return called_alone(handling.delivery.attempt, handling.delivery.max_attempts)

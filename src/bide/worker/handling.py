@@ -76,6 +76,7 @@ class Handling:
         self.batch: Shared | None = None  # that it is handled in
         self._sync_delivery: Delivery | None = None
         delivery.kept = taken.kept
+        delivery.most = task.attempts(delivery.claimed)
 
     def __str__(self) -> str:
         return name(self.delivery)
@@ -141,7 +142,7 @@ class Handling:
         if not self.task.is_async and self._sync_delivery is None:
             self._sync_delivery = self.taken.in_sync(self.delivery)
             self._sync_delivery.hold, self._sync_delivery.kept = self.delivery.hold, self.delivery.kept
-            self._sync_delivery.deadline = self.delivery.deadline
+            self._sync_delivery.deadline, self._sync_delivery.most = self.delivery.deadline, self.delivery.most
             if self.delivery.expired:
                 self._sync_delivery.expired = True
         present = self._sync_delivery or self.delivery
@@ -339,5 +340,4 @@ def _failed(handling: Handling, error: BaseException) -> tuple[Outcome | None, B
             return RELEASED, None
         if handling.why == "timeout":
             error = _overtime(handling)
-    became = outcome(error, handling.task, delivery.attempt, delivery.tried_ms)
-    return became.after(delivery.attempt, handling.task.attempts(delivery.claimed)), error
+    return outcome(error, handling.task, delivery.attempt, delivery.tried_ms), error

@@ -98,9 +98,9 @@ class UnderWay:
             self._slots.take(topic, count)
         handle, loop = self._handle, self._loop
         for handling in handlings:
-            claimed_one = handling.delivery.claimed
-            headers, attempt = claimed_one.headers, claimed_one.attempt
-            if attempt > 1 and (over := spent(attempt, handling.task.attempts(claimed_one))) is not None:
+            delivery = handling.delivery
+            headers, attempt = delivery.claimed.headers, delivery.claimed.attempt
+            if attempt > 1 and (over := spent(attempt, delivery.most)) is not None:
                 self.refused(handling, over)
             elif headers and PLANNED in headers:
                 self.planning.put(handling)

@@ -3,6 +3,8 @@
 import heapq
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from bide.clock import MS
 from bide.core.when import due_time
 from bide.engines.base import Claim, End, Ended, Hold, Tended
@@ -85,7 +87,8 @@ def _end(store: Store, end: End, floor: int, ceiling: int) -> Ended:
         return "done"
     if end.trace is not None and end.verdict != "release":
         message.traces = with_record(message.traces, end.trace)
-    if end.verdict == "dead" or (end.verdict == "retry" and message.attempt >= message.content.max_attempts):
+    most = end.attempts or message.content.max_attempts
+    if end.verdict == "dead" or (end.verdict == "retry" and message.attempt >= most):
         store.bury(message, end.error, floor)
         return "dead"
     if end.began is not None:
@@ -96,6 +99,8 @@ def _end(store: Store, end: End, floor: int, ceiling: int) -> Ended:
         if end.aside and message.expires is not None and message.expires - 1 > floor:  # else that was its last time
             due = min(due, message.expires - 1)
     else:
+        if most != message.content.max_attempts:
+            message.content = replace(message.content, max_attempts=most)
         message.last_error = end.error
         due = due_time(end.delay, None, floor, ceiling)
     return "scheduled" if come_back(store, message, due, floor) else "expired"

@@ -33,8 +33,8 @@ CALLS: Mapping[str, str] = {
     "put": "select * from {schema}.put(%s, %s::{text}, %b::{bytea}, %s::bigint[], %s::bigint[], %s::int[], %s::int[], "
     "%s::bigint[], %s::{text}, %s::{text}, %s::{text}, %s::{text}, %s::int[], %s::bigint[], %s, %s::{text}, %s)",
     "claim": "select * from {schema}.hand_out(%s::{text}, %s::bigint[], %s, %s, %s, %s::{text}, %s)",
-    "settle": "select * from {schema}.end_each(%s, %s::bigint[], %s::{text}, %s::bigint[], %s::{text}, %s::bigint[], "
-    "%s::{text}, %s::bigint[], %b::{bytea}, %s, %s, %s)",
+    "settle": "select * from {schema}.end_deliveries(%s, %s::bigint[], %s::{text}, %s::bigint[], %s::{text}, %s::bigint[], "
+    "%s::{text}, %s::bigint[], %b::{bytea}, %s::int[], %s, %s, %s)",
     "extend": "select * from {schema}.extend(%s::bigint[], %s::{text}, %s::bigint[], %s, %s)",
     "cancel": "select * from {schema}.cancel(%s, %s::bigint[], %s::{text}, %s::{text}, %s)",
     "cancel_seen": "select * from {schema}.cancel_seen(%s, %s::bigint[], %s::bigint[], %b::{bytea}, %s)",
@@ -179,6 +179,7 @@ def settle_args(ends: Sequence[End]) -> list[Any]:
         None if plain else [_storable(end.error) for end in ends],
         None if plain else numbers([end.began for end in ends], default=None),
         [end.trace for end in ends] if any(end.trace for end in ends) else None,
+        numbers([end.attempts for end in ends], default=None) if any(end.attempts for end in ends) else None,
     ]
 
 

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from bide.engines.base import End, Ended
 from bide.engines.rabbitmq.label import Delivered, Label
 
@@ -19,7 +21,8 @@ def outcome(end: End, delivered: Delivered, now: int) -> Outcome:
     label = delivered.label
     if end.verdict == "done":
         return Outcome("done")
-    if end.verdict == "dead" or (end.verdict == "retry" and delivered.attempt >= label.most):
+    most = end.attempts or label.most
+    if end.verdict == "dead" or (end.verdict == "retry" and delivered.attempt >= most):
         return Outcome("dead", label.buried(now, delivered.attempt, delivered.told, end.error))
     due = label.due if end.verdict == "release" and not end.delay else now + end.delay
     if end.aside and label.expires is not None:
@@ -30,7 +33,8 @@ def outcome(end: End, delivered: Delivered, now: int) -> Outcome:
         return Outcome("expired")
     used = delivered.attempt if end.verdict == "retry" else delivered.attempt - 1
     lost = 0 if end.verdict == "retry" else delivered.lost  # a handler that could tell has not ended its process
-    return Outcome("scheduled", label.again(due, used, delivered.told, end.began or label.began, lost))
+    again = label.again(due, used, delivered.told, end.began or label.began, lost)
+    return Outcome("scheduled", again if most == label.most else replace(again, most=most))
 
 
 def lease_ended(delivered: Delivered, now: int, began: int | None = None) -> Outcome:

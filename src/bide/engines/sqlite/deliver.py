@@ -111,7 +111,8 @@ def _held(tx: Transaction, namespace: Namespace, hold: End | Hold) -> Delivered 
 def _end(tx: Transaction, namespace: Namespace, held: Delivered, end: End, floor: int, ceiling: int) -> Ended:
     if end.trace is not None and end.verdict != "release":
         keep_trace(tx, held.id, end.trace)
-    if end.verdict == "dead" or (end.verdict == "retry" and held.attempt >= held.most):
+    most = end.attempts or held.most
+    if end.verdict == "dead" or (end.verdict == "retry" and held.attempt >= most):
         bury(tx, namespace, held.topic, held.id, end.error, floor)
         return "dead"
     if end.verdict == "release":
@@ -121,7 +122,7 @@ def _end(tx: Transaction, namespace: Namespace, held: Delivered, end: End, floor
         held = held._replace(attempt=held.attempt - 1, began=end.began)
     else:
         due = due_time(end.delay, None, floor, ceiling)
-        held = held._replace(error=end.error, began=end.began)
+        held = held._replace(error=end.error, began=end.began, most=most)
     return "scheduled" if come_back(tx, namespace, held, due, floor, end.topic) else "expired"
 
 
@@ -131,7 +132,8 @@ def come_back(tx: Transaction, namespace: Namespace, held: Delivered, due: int, 
         tx.messages.end([held.id])
         return False
     first = tx.topics.first_due(held.topic)
-    tx.sql.run("come_back", {"id": held.id, "due": due, "attempt": held.attempt, "error": held.error, "began": held.began})
+    values = {"id": held.id, "due": due, "attempt": held.attempt, "most": held.most, "error": held.error, "began": held.began}
+    tx.sql.run("come_back", values)
     if due <= now or first is None or due < first:
         tx.wake(namespace, name)
     return True

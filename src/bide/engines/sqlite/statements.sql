@@ -148,8 +148,8 @@ delete from large where id = ?
 
 -- name: come_back
 update message
-set stage = 0, since = coalesce(since, nullif(due, :due)), instant = case when due = :due then instant end, due = :due, attempt = :attempt, error = :error,
-    began = coalesce(:began, began), token = null, request = null, until = null
+set stage = 0, since = coalesce(since, nullif(due, :due)), instant = case when due = :due then instant end, due = :due,
+    attempt = :attempt, most = :most, error = :error, began = coalesce(:began, began), token = null, request = null, until = null
 where id = :id
 
 -- name: traces

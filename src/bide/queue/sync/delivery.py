@@ -47,6 +47,7 @@ class Delivery:
         "ending",
         "hold",
         "kept",
+        "most",
         "now",
         "returned",
     )
@@ -68,6 +69,7 @@ class Delivery:
         self.deadline: float | None = None  # in a handler: when its timeout has passed, by time.monotonic()
         self._expired = False
         self.claimed: Claimed = claimed
+        self.most: int = claimed.max_attempts  # or as many as its task gives it
         self.hold: Hold = Hold(claimed.topic, claimed.id, claimed.token)  # as an engine identifies the delivery
         self.kept: Callable[[Hold, int], int] | None = None  # of a lease that is renewed: for how long it is to be extended
         self.now: int = now
@@ -132,7 +134,7 @@ class Delivery:
 
     @property
     def max_attempts(self) -> int:
-        return self.claimed.max_attempts
+        return self.most
 
     @property
     def token(self) -> str:
@@ -237,6 +239,8 @@ class Delivery:
         A delay that is too long for the engine becomes its longest: what a handler has decided must not fail now.
         """
         claimed = self.claimed
+        if verdict == "retry" and claimed.attempt >= self.most:  # the engine may know of more
+            verdict = "dead"
         if verdict == "done":
             return End(claimed.topic, claimed.id, claimed.token, verdict)
         delay = min(delay, self._engine.capabilities.max_delay)
@@ -246,7 +250,8 @@ class Delivery:
             began = self.now if claimed.began is None or anew else claimed.began
         if verdict in ("retry", "dead"):
             trace = (raised or Raised(None)).record(claimed.attempt, self.now, error)
-        return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error, aside, began, trace)
+        attempts = self.most if verdict == "retry" and self.most > claimed.max_attempts else None
+        return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error, aside, began, trace, attempts)
 
     def on_end(self, tell: Callable[[], None], dropped: Callable[[], None]) -> None:
         """Call `tell` once when this delivery ends, or `dropped` if it is dropped without being ended.

@@ -45,6 +45,8 @@ class Handling:
 
     def handle(self, task: Definition, taken: Sequence[Delivery]) -> list[Handled]:
         """Messages whose handling is broken off are given back, and may be handled again at once."""
+        for delivery in taken:
+            delivery.most = task.attempts(delivery.claimed)
         try:
             if task.batch is not None:
                 return self._in_batches(task, taken)
@@ -57,7 +59,7 @@ class Handling:
             raise
 
     def _handled(self, task: Definition, delivery: Delivery) -> Handled:
-        if (over := spent(delivery.attempt, task.attempts(delivery.claimed))) is not None:
+        if (over := spent(delivery.attempt, delivery.max_attempts)) is not None:
             return self._end(task, delivery, over, None)
         if PLANNED in delivery.headers:
             [call] = Planner(self._engine, self._setup, alone=True).follow([delivery.claimed], delivery.now)
@@ -93,7 +95,7 @@ class Handling:
             held_back = self._held_back(task, delivery)
             if held_back is not None:
                 handled.append(held_back)
-            elif called_alone(delivery.attempt, task.attempts(delivery.claimed)):
+            elif called_alone(delivery.attempt, delivery.max_attempts):
                 alone.append([delivery])
             else:
                 together.append(delivery)
@@ -103,7 +105,7 @@ class Handling:
 
     def _held_back(self, task: Definition, delivery: Delivery) -> Handled | None:
         """What becomes of a message that can't be read, or may not pass; for others, None."""
-        if (over := spent(delivery.attempt, task.attempts(delivery.claimed))) is not None:
+        if (over := spent(delivery.attempt, delivery.max_attempts)) is not None:
             return self._end(task, delivery, over, None)
         try:
             delivery.arguments = task.arguments.of_message(delivery.body)
@@ -166,7 +168,6 @@ class Handling:
 
     def _ended(self, task: Definition, delivery: Delivery, raised: BaseException | None, *, told: bool = False) -> Handled:
         became = outcome(raised, task, delivery.attempt, delivery.tried_ms, by_chance=False)
-        became = became.after(delivery.attempt, task.attempts(delivery.claimed))
         if became.verdict in ("retry", "dead") and not told:
             _log.error("Message %s of %s failed in attempt %d", delivery.id, delivery.topic, delivery.attempt, exc_info=raised)
         return self._end(task, delivery, became, raised)

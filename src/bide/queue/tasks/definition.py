@@ -146,9 +146,9 @@ class Definition:
         return self.batch is None and self.limits is None and self.overdue is None
 
     def attempts(self, claimed: Claimed) -> int:
-        """How many a message has. One that does not say, as from another language, has no more than the task says."""
+        """How many a message has: as many as the task says, where its sender did not, as in another language."""
         said = claimed.max_attempts
-        return said if said != options.MAX_ATTEMPTS or ATTEMPTS in claimed.headers else min(said, self.max_attempts)
+        return said if said != options.MAX_ATTEMPTS or ATTEMPTS in claimed.headers else self.max_attempts
 
     def telling(self, tell: Callable[[Any], None]) -> "Definition":
         """This task, for a call: what its function returns is told within the call, which raises what `tell` raises."""

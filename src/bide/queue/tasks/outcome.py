@@ -65,10 +65,6 @@ class Outcome(NamedTuple):
         """Whether the message becomes a dead letter."""
         return self.verdict == "dead" or (self.verdict == "retry" and attempt >= max_attempts)
 
-    def after(self, attempt: int, most: int) -> "Outcome":
-        """The same; a dead letter when that was the last attempt, where the engine would give it more."""
-        return self._replace(verdict="dead", delay=0) if self.verdict == "retry" and attempt >= most else self
-
 
 DONE = Outcome("done")
 RELEASED = Outcome("release")

@@ -1,6 +1,6 @@
 """Ends of deliveries: done, retry, release and dead; fencing by tokens; and leases that are extended."""
 
-from bide.engines.base import End, Hold, NewMessage, Verdict
+from bide.engines.base import End, Hold, NewMessage, Tended, Verdict
 from bide.testing.contract.bench import LEASE, Bench, bodies, ending, needs
 
 VERDICTS: tuple[Verdict, ...] = ("done", "retry", "release", "dead")
@@ -45,6 +45,48 @@ class Settling:
         bench.move(LEASE + 1_000)
         await bench.tend()
         assert await bench.claim("mail", limit=5) == []
+
+    @needs("attempts")
+    async def test_retry_may_give_a_message_more_attempts(self, bench: Bench) -> None:
+        for headers, body in (({}, b"body"), ({"a": "1"}, b"long" * 1_000)):
+            # Given messages on their last attempt, of which one has said how many it has
+            for most in (3, 1):
+                key = "k" if bench.can.keys else None
+                claimed = await bench.running("mail", body, max_attempts=most, headers=headers, key=key, expires_in=2**40)
+                for _ in range(most - 1):
+                    assert await bench.end(claimed, "retry") == "scheduled"
+                    [claimed] = await bench.claim("mail", limit=5)
+                # When a retry gives it more, it keeps them
+                assert await bench.end(claimed, "retry", error="no", trace=b"1", attempts=most + 3) == "scheduled"
+                if bench.can.lookup:
+                    stored = await bench.find(id=claimed.id)
+                    assert (stored.attempt, stored.max_attempts, stored.last_error) == (most, most + 3, "no")
+                [claimed] = await bench.claim("mail", limit=5)
+                assert (claimed.attempt, claimed.max_attempts) == (most + 1, most + 3)
+                assert (claimed.body, dict(claimed.headers), claimed.key) == (body, headers, key)
+                # Then releases, the ends of leases and retries that do not tell count by them
+                assert await bench.end(claimed, "release") == "scheduled"
+                await bench.claim("mail", limit=5)
+                bench.move(LEASE + 1_000)
+                assert await bench.tend() == Tended(returned=1)
+                [claimed] = await bench.claim("mail", limit=5)
+                assert (claimed.attempt, claimed.max_attempts) == (most + 2, most + 3)
+                assert await bench.end(claimed, "retry") == "scheduled"
+                [claimed] = await bench.claim("mail", limit=5)
+                assert await bench.end(claimed, "retry", error="last") == "dead"
+
+    @needs("attempts")
+    async def test_retry_may_give_a_message_fewer_attempts(self, bench: Bench) -> None:
+        claimed = await bench.running("mail", max_attempts=9)
+        assert await bench.end(claimed, "retry", attempts=2) == "scheduled"
+        [claimed] = await bench.claim("mail", limit=5)
+        assert (claimed.attempt, claimed.max_attempts) == (2, 2)
+        assert await bench.end(claimed, "retry") == "dead"
+        # One that has had them is buried as it was
+        claimed = await bench.running("mail", max_attempts=9)
+        assert await bench.end(claimed, "retry", attempts=1) == "dead"
+        if bench.can.inspect:
+            assert sorted(each.max_attempts for each in await bench.stored("mail", "dead")) == [2, 9]
 
     async def test_an_error_may_hold_any_character(self, bench: Bench) -> None:
         claimed = await bench.running("mail")

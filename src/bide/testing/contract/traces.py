@@ -30,6 +30,16 @@ class Traces:
         assert await _records(bench, other) == [b"why"]
 
     @needs("traces", "lookup")
+    async def test_a_retry_that_gives_more_attempts_keeps_the_records(self, bench: Bench) -> None:
+        claimed = await bench.running("mail", max_attempts=3)
+        for number in (1, 2, 3):
+            assert await bench.end(claimed, "retry", trace=b"%d" % number, attempts=5) == "scheduled"
+            [claimed] = await bench.claim("mail", limit=5)
+        assert await _records(bench, claimed) == [b"1", b"2", b"3"]
+        assert await bench.end(claimed, "retry", trace=b"4", attempts=4) == "dead"
+        assert await _records(bench, claimed) == [b"1", b"2", b"3", b"4"]
+
+    @needs("traces", "lookup")
     async def test_the_end_of_a_lease_is_recorded_as_an_attempt(self, bench: Bench) -> None:
         claimed = await bench.running("mail", max_attempts=2)
         began = [bench.now]

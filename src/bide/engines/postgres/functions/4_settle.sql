@@ -97,13 +97,13 @@ begin
     return true;
 end $$;
 
-create or replace function bide.end_each(
+create or replace function bide.end_deliveries(
     request text, ids bigint[], topics text[], tokens bigint[], verdicts text[], delays bigint[], errors text[], begans bigint[],
-    traces bytea[], patient boolean, dead_max bigint, given bigint
+    traces bytea[], attempts int[], patient boolean, dead_max bigint, given bigint
 ) returns table (ended text) language plpgsql
 set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
--- Without verdicts, all are done. Aside: a release that comes back before it expires. What another transaction has locked is not
+-- Without verdicts, all are done. Attempts: a retry gives the message so many in all, which it keeps. Aside: a release that comes back before it expires. What another transaction has locked is not
 -- waited for, unless `patient`: it is as it was, which is told by `locked`. Where statistics say that the table is empty, though it
 -- is full of rows that have just ended, the planner would walk a whole index for `m.id = g.id` or for `m.until is not null`; `any`
 -- and `coalesce` leave it only the id.
@@ -134,8 +134,8 @@ begin
     end if;
     for each in
         select g.*, coalesce(g.topic, topics[1]) as of
-        from unnest(ids, topics, tokens, verdicts, delays, errors, begans, traces, answered) with ordinality
-            as g(id, topic, token, verdict, delay, error, began, trace, answer, place)
+        from unnest(ids, topics, tokens, verdicts, delays, errors, begans, traces, attempts, answered) with ordinality
+            as g(id, topic, token, verdict, delay, error, began, trace, most, answer, place)
         where g.answer is null
     loop
         if patient then
@@ -154,7 +154,7 @@ begin
         elsif coalesce(each.verdict, 'done') = 'done' then
             delete from bide.message m where m.id = each.id;
             ended := 'done';
-        elsif each.verdict = 'dead' or (each.verdict = 'retry' and held.attempt >= held.most) then
+        elsif each.verdict = 'dead' or (each.verdict = 'retry' and held.attempt >= coalesce(each.most, held.most)) then
             perform bide.make_dead(each.id, each.error, each.trace, now);
             buried := buried || each.of;
             ended := 'dead';
@@ -165,6 +165,9 @@ begin
             end;
             if each.verdict = 'aside' and held.expires - 1 > now then  -- else that was its last time
                 new_due := least(new_due, held.expires - 1);
+            end if;
+            if each.verdict = 'retry' and each.most <> held.most then
+                update bide.message m set most = each.most where m.id = each.id;
             end if;
             perform bide.tell(each.of, case when request is not null then new_due else 0 end, now);
             ended := case when bide.bring_back(
@@ -188,6 +191,16 @@ begin
     end if;
     return query select a from unnest(answered) as a;
 end $$;
+
+create or replace function bide.end_each(
+    request text, ids bigint[], topics text[], tokens bigint[], verdicts text[], delays bigint[], errors text[], begans bigint[],
+    traces bytea[], patient boolean, dead_max bigint, given bigint
+) returns table (ended text) language sql set search_path = pg_catalog, pg_temp as $$
+-- As the release before calls it: it gives no message more attempts.
+    select e.ended from bide.end_deliveries(
+        request, ids, topics, tokens, verdicts, delays, errors, begans, traces, null, patient, dead_max, given
+    ) as e
+$$;
 
 create or replace function bide.conclude(
     request text, ids bigint[], topics text[], tokens bigint[], verdicts text[], delays bigint[], errors text[], begans bigint[],

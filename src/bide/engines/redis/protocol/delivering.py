@@ -157,7 +157,7 @@ def settle(ends: Sequence[End], dead_max: int) -> Settle:
         verdict = "aside" if end.aside and end.verdict == "release" else end.verdict
         other_args += (
             request, claim, topic, full, int.from_bytes(position, "big"), verdict, end.delay, error_text(end.error),
-            "" if end.began is None else end.began, end.trace or "",
+            "" if end.began is None else end.began, end.trace or "", end.attempts or "",
         )  # fmt: skip
     return Settle(groups, others, [str(dead_max), *groups.args(), str(len(others)), *other_args])
 

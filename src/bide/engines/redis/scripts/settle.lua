@@ -22,7 +22,8 @@ end
 -- End deliveries. After what every script is told: how many dead letters a topic keeps; how many groups of done ones,
 -- and each: request, claim's number, topic, its number, their positions (2 bytes each), their full ids;
 -- then how many others, each: request, claim's number, topic, full id, position, verdict, delay in ms, error (nothing, or '+' and it),
--- when the first attempt began ('': not told), the record of the attempt ('': none).
+-- when the first attempt began ('': not told), the record of the attempt ('': none), for a retry the attempts that the message
+-- has in all ('': as it is written).
 -- The verdict `aside` is a release that comes back a millisecond before the message expires, if not sooner.
 -- Gives: now, a string of 0 and 1 a group, a word for each of the others.
 
@@ -66,6 +67,17 @@ local function end_group(group)
   return table.concat(results)
 end
 
+-- The message, from now on with so many attempts: in what the client wrote, so that every release reads them.
+local function with_attempts(topic, id, value, attempts)
+  local kind, slot, n = location(id)
+  local at = FLAGS_AT[sort_of(kind)]
+  local flags, rest = byte(value, at), at + 1
+  if has(flags, ATTEMPTS) then rest = rest + 2 else flags = flags + ATTEMPTS end
+  value = sub(value, 1, at - 1) .. char(flags) .. pack('>I2', attempts) .. sub(value, rest)
+  call('LSET', bucket_of(topic, kind, slot, n), n % BUCKET, value)
+  return value
+end
+
 local function end_other(other, most)
   local claim, topic = held_claim(other.request, other.number), find_topic(other.topic)
   local digits, id = parts_of(other.full)
@@ -95,10 +107,11 @@ local function end_other(other, most)
   end
   life = give_attempt(id, value, life)
   if other.trace ~= '' then keep_trace(topic, id, life, other.trace) end
-  if other.verdict == 'dead' or life.attempt >= content(id, value).attempts then
+  if other.verdict == 'dead' or life.attempt >= (other.attempts or content(id, value).attempts) then
     bury(topic, id, value, life, other.error, most)
     return 'dead'
   end
+  if other.attempts then value = with_attempts(topic, id, value, other.attempts) end
   life.error = other.error
   local due = other.delay > 0 and ceiling + other.delay or now
   return come_back(topic, id, value, life, due, other.began) and 'scheduled' or 'expired'
@@ -112,7 +125,9 @@ local most, groups, others = take_number(), take_groups(), {}
 for o = 1, take_number() do
   local other = {request = take_text(), number = take_text(), topic = take_text(), full = take_text(), position = take_number() + 1}
   other.verdict, other.delay, other.error, other.began = take_text(), take_number(), take_text(), take_text()
-  other.began, other.trace = other.began ~= '' and number(other.began) or nil, take_text()
+  other.began, other.trace, other.attempts = other.began ~= '' and number(other.began) or nil, take_text(), take_text()
+  other.attempts = other.attempts ~= '' and number(other.attempts) or nil
+  if (other.attempts or 0) > 65535 then error('BADARG attempts', 0) end
   if not VERDICTS[other.verdict] or #other.full ~= FULLID then error('BADARG verdict or id', 0) end
   others[o] = other
 end

@@ -1,0 +1,1 @@
+-- Functions only: a retry may give a message more attempts.
