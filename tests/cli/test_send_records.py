@@ -73,6 +73,7 @@ def test_a_message_has_the_attempts_left_that_it_had(bide: Bide, queue: Queue, f
     with Queue(f"sqlite:///{folder}/other.db") as other:
         [info] = other.messages("t")
         assert (info.state, info.attempt, info.max_attempts) == ("ready", 0, 3)
+        assert info.headers["bide-attempts"] == "3"  # or its task would decide
 
 
 def test_leased_messages_and_dead_letters_are_sent_only_if_asked_for(bide: Bide, queue: Queue) -> None:

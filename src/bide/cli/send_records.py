@@ -20,6 +20,7 @@ from bide.core.codec import JSON, MAX_BODY, Encoded
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import NewMessage
 from bide.errors import BadBody, BadMessage, BideError
+from bide.queue.deliveries import attempts_left
 from bide.types import IfExists, Priority, State
 
 if TYPE_CHECKING:
@@ -196,6 +197,7 @@ def _message(record: Record, envelope: "Envelope", wanted: Wanted, now: int) -> 
     made = record.attempt if record.state != "dead" else 0
     begin = record.due_ms if record.state == "dead" else max(record.due_ms, now)
     life = None if record.expires_ms is None else min(max(1, record.expires_ms - begin), MAX_DELAY_MS)
+    attempts, headers = attempts_left(record.max_attempts, made, record.headers)
     raw = bytes(record.body) if record.body_base64 is None else base64.b64decode(record.body_base64, validate=True)
     return msgspec.structs.replace(
         envelope.message(
@@ -205,9 +207,9 @@ def _message(record: Record, envelope: "Envelope", wanted: Wanted, now: int) -> 
             key=record.key,
             if_exists=wanted.if_exists,
             priority=record.priority,
-            headers=record.headers,
+            headers=headers,
             operation=f"{wanted.operation or 'list'}/{record.id}/{record.due_ms}",
         ),
-        max_attempts=max(1, record.max_attempts - made),  # as it was: whether somebody has asked for it, its headers say
+        max_attempts=attempts,
         expires_in=life,
     )

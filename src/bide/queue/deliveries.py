@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from bide.clock import epoch_ms
+from bide.core.options import MAX_ATTEMPTS
 from bide.errors import ConfigError
 
 STOPS = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
@@ -21,6 +22,13 @@ PLANNED = "bide-planned"  # the header with the instant of a schedule
 ATTEMPTS = "bide-attempts"  # the header of a message whose sender has asked for as many attempts as others have by default
 DEPENDS = "bide-depends-on"  # the header with the ids of messages that a message waits for
 SHARE = 100  # a garbage collection is followed by this many times its own length without one
+
+
+def attempts_left(attempts: int, made: int, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str]]:
+    """Of a message that is sent once more, and its headers: a 3 that is left of another number counts as asked for."""
+    left = max(1, attempts - made)
+    return left, headers if left != MAX_ATTEMPTS or left == attempts else {**headers, ATTEMPTS: str(left)}
+
 
 running: ContextVar[Callable[[], Any]] = ContextVar("bide_present")
 """Gives the delivery in the handler's colour, or those of a batch."""

@@ -7,6 +7,7 @@ import msgspec
 
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import NewMessage, Past, Stored
+from bide.queue.deliveries import attempts_left
 
 YEAR = 365 * 86_400_000
 AWAY = 35 * YEAR  # ms that a message is moved away
@@ -69,7 +70,7 @@ def message_of(message: Stored, able: Able, now: int) -> NewMessage:
     begin = message.due if dead else max(message.due, now)
     had = dead or has_failed(message) or message.traces
     past = Past(message.attempt, message.last_error, message.traces, dead) if had and able.past else None
-    made = message.attempt if past is None else 0
+    attempts, headers = attempts_left(message.max_attempts, message.attempt if past is None else 0, message.headers)
     return NewMessage(
         message.topic,
         message.body,
@@ -77,7 +78,7 @@ def message_of(message: Stored, able: Able, now: int) -> NewMessage:
         key=message.key,
         level=message.level if able.priority else 1,
         expires_in=None if message.expires is None else min(max(1, message.expires - begin), MAX_DELAY_MS),
-        max_attempts=max(1, message.max_attempts - made),
-        headers=message.headers,
+        max_attempts=attempts,
+        headers=headers,
         past=past,
     )
