@@ -169,6 +169,8 @@ class Engine(ABC):
         - Done ends a message for good.
         - Retry makes a message due after the delay.
         - Retry after the last attempt buries with the error.
+        - Retry may give a message more attempts.
+        - Retry may give a message fewer attempts.
         - An error may hold any character.
         - Release gives a message back without counting the attempt.
         - Release without a delay keeps the due time.
@@ -182,6 +184,7 @@ class Engine(ABC):
         - Records of failed attempts are kept with the message.
         - The end of a lease is recorded as an attempt.
         - Releases leave no record.
+        - A retry that gives more attempts keeps the records.
         - The last ten records are kept.
         - Long records leave room for fewer.
         - Requeue keeps the records of the life before.
