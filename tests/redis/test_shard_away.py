@@ -202,6 +202,7 @@ async def test_a_worker_goes_on_with_what_needs_only_other_shards(masters: Redis
         keys = zip(map("k{}".format, itertools.count()), itertools.count(), strict=True)
         well = ((key, n) for key, n in keys if shard_of("t", key) != 2 and 2 not in needs(n))
         ill = ((key, n) for key, n in keys if shard_of("t", key) == 2 or 2 in needs(n))
+        barred = ((key, n) for key, n in keys if shard_of("t", key) != 2 and 2 in needs(n))
         sent: dict[int, float] = {}
 
         async def handled(many: Iterable[int], seconds: float) -> None:
@@ -223,6 +224,8 @@ async def test_a_worker_goes_on_with_what_needs_only_other_shards(masters: Redis
                 for key, n in itertools.islice(well, 100):
                     own.append(n)
                     group.create_task(send(key, n))
+                    if limit != "keep":
+                        group.create_task(send(*next(barred)))
                     await asyncio.sleep(0.03)
                 await handled(own, SOON)
                 late = sorted(done[n] - sent[n] for n in own)

@@ -1,8 +1,10 @@
 """Lets messages pass their task's gates before their handlers are called: locks, and limits over all workers.
 
-A message that may not pass holds no place here: it waits aside until it is called, or all of its topic waits.
+A message that may not pass holds no place here: it waits aside until it is called, or all of its topic waits. So does one
+whose gate is in a part of the engine that does not answer, while other parts do.
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
@@ -11,7 +13,7 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.gates import Held
 from bide.errors import EngineError, OutcomeUnknown
 from bide.logs import Log
-from bide.queue.batching import Collector, Line, joined
+from bide.queue.batching import PATIENCE, Collector, Line, joined
 from bide.queue.beats import Places
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.tasks.arguments import Unread
@@ -25,6 +27,10 @@ from bide.worker.slots import Slots
 
 _log = Log("bide.worker")
 T = TypeVar("T")
+SOONEST, LATEST = 1.0, 5.0  # seconds aside, growing, while a part of the engine does not answer
+SLOW = 4  # times the usual time of an answer, that a part is waited for longer
+SLOWEST = 1.0  # seconds that an answer counts for, which may have come after the part was away
+SHARE = 8  # the usual time is an average, to which each answer adds one part in so many
 
 
 class Inside(Protocol):
@@ -49,6 +55,8 @@ class Entrance(Collector[Handling]):
         self._inside = inside
         self._retrying = Retrying("let messages pass their limits")
         self._interrupted: dict[Handling, list[Held]] = {}  # what they hold whose way the engine has broken off
+        self._silent: dict[Hashable, float] = {}  # parts of the engine that do not answer: since when
+        self._usual = 0.0  # seconds until one answers
 
     def part_of(self, entry: Handling) -> Hashable:
         """The parts of the engine that have the gates of its task."""
@@ -61,10 +69,42 @@ class Entrance(Collector[Handling]):
             return None
         return joined(gates.part_of(step.gate) for step in steps)
 
+    def put(self, entry: Handling) -> None:
+        part = self.part_of(entry)
+        if part in self._silent and part in self._lines:  # a call finds out when it is back
+            self._pass_later(part, [entry])
+        else:
+            super().put(entry)
+
     async def one_call(self, line: Line[Handling], batch: list[Handling]) -> None:
+        if line.part is None:
+            await self._call(line, batch)
+            return
+        calling = asyncio.Task(self._call(line, batch), loop=asyncio.get_running_loop())
+        try:
+            await asyncio.wait({calling}, timeout=PATIENCE + SLOW * self._usual)
+            if not calling.done():
+                self._silent.setdefault(line.part, time.monotonic())
+                self._pass_later(line.part, [*batch, *line.waiting])
+            await calling
+        finally:
+            calling.cancel()
+
+    def _pass_later(self, part: Hashable, handlings: Sequence[Handling]) -> None:
+        """They hold no place meanwhile. What a call under way enters for them is left as soon as that is answered."""
+        wait = min(max(SOONEST, time.monotonic() - self._silent[part]), LATEST)
+        left = [each for each in handlings if not each.told]
+        for topic in {each.delivery.topic for each in left if each.task.limits is not None and each.task.limits.of_topic}:
+            self._slots.passed(topic, 0, wait)
+        for each in left:
+            self._inside.refused(each, Outcome("release", round(wait * 1000), aside=True))
+
+    async def _call(self, line: Line[Handling], batch: list[Handling]) -> None:
         asked = time.monotonic()
         self._give_up(each for each in batch if each.told)
         passages = [(each, passage) for each in batch if not each.told and (passage := self._passage(each)) is not None]
+        if not passages:
+            return
         try:
             failed = await self._through(passages, batch[0].delivery.now, asked)
         except EngineError as error:
@@ -76,6 +116,9 @@ class Entrance(Collector[Handling]):
             self._again(line, passages, singly=True) if len(passages) > 1 else self._put_aside(*passages[0])
             return
         self._retrying.regain(line.part)
+        self._usual += (min(time.monotonic() - asked, SLOWEST) - self._usual) / SHARE
+        if not failed:
+            self._silent.pop(line.part, None)
         if failed:  # a part of the engine does not answer, and must not hold up what others let pass
             self._again(line, [each for each in passages if each[1] in failed], last=True)
             passages = [each for each in passages if each[1] not in failed]
