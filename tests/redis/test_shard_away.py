@@ -171,6 +171,24 @@ async def test_sends_with_a_key_of_another_shard_wait_for_none_that_is_away(mast
         await asyncio.gather(*away)
 
 
+async def test_a_send_goes_to_the_shard_that_answered_last_when_none_seems_to(masters: RedisCluster, url: str) -> None:
+    """As when this process gets no time for a moment."""
+    async with AsyncQueue(url) as queue:
+        await queue.stats()
+        shards = (await engine_of(queue))._shards
+        async with frozen(masters, queue, 2):
+            began = time.monotonic()
+            assert (await queue.stats()).missing
+            for _ in range(2 * SHARDS):
+                for shard in shards:
+                    shard.connections.server.presence.lose()
+                await queue.send("t", 1)
+                for shard in shards:
+                    shard.connections.server.presence.lose()
+                await queue.send_many("t", [1, 2])
+            assert time.monotonic() - began < 2 * SOON
+
+
 LIMITS: dict[str, dict[str, Any]] = {
     "lock": {"lock": "l:{n}"},
     "rate": {"rate": "100/s", "per": "{n}"},

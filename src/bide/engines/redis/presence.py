@@ -27,7 +27,7 @@ class Presence:
         self._told = False
         self._ask_at, self._pause = 0.0, SOON
         self._asked: dict[object, float] = {}  # by those who wait for an answer: since when
-        self._heard = 0.0  # when it last answered anybody
+        self.heard: float = 0.0  # when it last answered anybody
         self._usual = 0.0  # seconds until it answers
 
     @property
@@ -36,7 +36,7 @@ class Presence:
         if self.since:
             return True
         waiting = list(self._asked.values())
-        return bool(waiting) and time.monotonic() - max(self._heard, min(waiting)) > self.patience(BRIEF)
+        return bool(waiting) and time.monotonic() - max(self.heard, min(waiting)) > self.patience(BRIEF)
 
     def patience(self, seconds: float) -> float:
         """So many seconds for an answer, and more if it usually takes its time."""
@@ -64,7 +64,7 @@ class Presence:
 
     def answer(self, by: object) -> None:
         """The server has answered it."""
-        self._heard = now = time.monotonic()
+        self.heard = now = time.monotonic()
         self._usual += (now - self._asked.pop(by, now) - self._usual) / SHARE
 
     def lose(self) -> None:

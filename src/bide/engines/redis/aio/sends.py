@@ -2,8 +2,9 @@
 """New messages: which shards they go to, and which are asked before whether they know of them."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import randrange
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -21,6 +22,7 @@ from bide.ids import lane
 from bide.rounds import AsyncRound
 from bide.types import Sent
 
+T = TypeVar("T")
 TURNS = 8  # names a shard that are tried for one that leads to a shard which answers
 
 
@@ -139,7 +141,7 @@ class AsyncSends:
         if new.key is None:
             current = self._spread().current
             names = (name, *(f"{name}.{turn}" for turn in range(current.size * TURNS)))
-            name = next((each for each in names if not self._shards[by_name(new.topic, each, current)].silent), name)
+            name = self._likeliest(names, lambda each: by_name(new.topic, each, current))
         return replace(new, operation=name)
 
     def _parts(self, messages: Sequence[NewMessage], generation: Generation) -> list[tuple[int, list[int]]]:
@@ -150,10 +152,17 @@ class AsyncSends:
         """For what may be on any: the next one by turns, of those that answer."""
         self._turn += 1
         numbers = [generation.numbers[(self._turn + turn) % generation.size] for turn in range(generation.size)]
-        chosen = next((number for number in numbers if not self._shards[number].silent), numbers[0])
+        chosen = self._likeliest(numbers, lambda number: number)
         if chosen != numbers[0]:
             self._passed_over = self._shards[numbers[0]]
         return chosen
+
+    def _likeliest(self, choice: Sequence[T], number_of: Callable[[T], int]) -> T:
+        """The first whose shard answers; if none seems to, as when this process gets no time, that which answered last."""
+        for each in choice:
+            if not self._shards[number_of(each)].silent:
+                return each
+        return max(choice, key=lambda each: self._shards[number_of(each)].heard)
 
     def _spread(self) -> Spread:
         spread = self._namespace.spread

@@ -87,8 +87,13 @@ class AsyncShard:
         """Whether its server does not answer, as far as is known."""
         return self.connections.server.presence.silent
 
+    @property
+    def heard(self) -> float:
+        """When its server last answered, monotonic."""
+        return self.connections.server.presence.heard
+
     def is_away(self) -> bool:
-        """The same, but at times the server is asked again, which nobody waits for."""
+        """Whether it is silent, but at times the server is asked again, which nobody waits for."""
         return self.silent and self.calls.is_away()
 
     async def unblock(self, number: int) -> bool:
