@@ -112,6 +112,18 @@ async def test_locks_in_other_shards_are_kept_and_can_be_taken_while_a_shard_is_
                 assert [lock.lost for lock in locks] == [False] * len(locks)
 
 
+async def test_a_lock_that_can_not_be_taken_says_so_after_one_patience(masters: RedisCluster, url: str) -> None:
+    async with AsyncQueue(f"{url}&timeout=2") as queue:
+        await queue.stats()
+        async with frozen(masters, queue, 2):
+            await queue.stats()
+            began = time.monotonic()
+            with pytest.raises((Unavailable, OutcomeUnknown)):
+                async with queue.lock(gates_of(2, 1)[0]):
+                    raise AssertionError("taken")
+            assert time.monotonic() - began < 9  # of twice three times the timeout
+
+
 async def gives_up_its_lock(kind: Any, error: Any, trace: Any) -> bool:
     """That of the shard which is away is lost."""
     return isinstance(error, LockLost)

@@ -10,7 +10,7 @@ from typing import Self
 from bide.core import options
 from bide.core.when import duration_ms, lease_ms
 from bide.engines.gates import Entered, Entry, Held
-from bide.errors import BadOption, BideError, Locked, LockLost
+from bide.errors import BadOption, BideError, Locked, LockLost, Unavailable
 from bide.logs import Log
 from bide.queue.aio.calling import PROGRAM, leave, recall
 from bide.queue.aio.session import AsyncSession
@@ -70,6 +70,8 @@ class AsyncLock:
             if self._wait:  # else it is not in the line
                 with contextlib.suppress(BideError):
                     await leave(opened.engine, [Held(lock_gate(self.name), self._holder, None)])
+            raise
+        except Unavailable:  # it took no place, and its place in the line is over when it asks no more
             raise
         except BaseException:  # its answer may have been lost, or it was cancelled
             with contextlib.suppress(BideError):
