@@ -97,6 +97,10 @@ class Collector(abc.ABC, Generic[E]):
         """Which part of the engine it concerns; the same for all where there is only one."""
         return None
 
+    def asks(self, part: Hashable) -> bool:
+        """Whether a call for this part is under way."""
+        return part in self._lines
+
     def over(self, line: Line[E]) -> None:
         """A line has nothing left, or its caller was stopped."""
         if line.waiting:

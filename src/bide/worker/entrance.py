@@ -71,7 +71,7 @@ class Entrance(Collector[Handling]):
 
     def put(self, entry: Handling) -> None:
         part = self.part_of(entry)
-        if part in self._silent and part in self._lines:  # a call finds out when it is back
+        if part in self._silent and self.asks(part):  # a call finds out when it is back
             self._pass_later(part, [entry])
         else:
             super().put(entry)
