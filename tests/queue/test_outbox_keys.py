@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,12 +21,17 @@ def store(tmp_path: Path) -> str:
 
 
 @pytest.fixture(params=["memory", "sqlite", pytest.param("redis", marks=pytest.mark.server)])
-def queue(store: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
-    url = f"sqlite:///{tmp_path}/queue.db"
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "memory":
-        url = f"memory://{request.node.name.replace('[', '.').rstrip(']')}"
-    elif request.param == "redis":
-        url = request.getfixturevalue("redis_url")
+        return f"memory://{request.node.name.replace('[', '.').rstrip(']')}"
+    if request.param == "redis":
+        found: str = request.getfixturevalue("redis_url")
+        return found
+    return f"sqlite:///{tmp_path}/queue.db"
+
+
+@pytest.fixture
+def queue(store: str, url: str) -> Iterator[Queue]:
     with Queue(url, outbox=store) as queue:
         queue.open()
         yield queue
@@ -229,3 +235,53 @@ def test_it_is_found_among_more_than_one_look_takes_in(queue: Queue, own: sqlite
     die(queue)
     assert queue.cancel(topic="t", key="k") is CancelResult.CANCELLED
     assert queue.cancel(topic="t", key="k") is CancelResult.GONE
+
+
+def test_a_message_that_is_handed_on_while_it_is_cancelled_by_its_id_is_not_called_gone(
+    queue: Queue, own: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = queue.send("t", 1, connection=own)
+    own.commit()
+    found = queue.session.open().outbox
+    assert found is not None
+    cancel = found.store.cancel
+
+    def relay_first(*args: Any, **options: Any) -> list[CancelResult]:
+        queue.relay(wait=False)
+        return cancel(*args, **options)
+
+    monkeypatch.setattr(found.store, "cancel", relay_first)
+    with pytest.raises(Unsupported, match="handed on"):
+        queue.cancel(sent)
+    assert bodies(queue) == [1]
+
+
+def test_many_that_wait_for_a_dead_relay_keep_no_others_back(queue: Queue, own: sqlite3.Connection) -> None:
+    committed(queue, own, 0)
+    die(queue)
+    for value in range(1, 151):
+        queue.send("t", value, key="k", if_exists="replace", connection=own)
+    queue.send("t", "of another key", key="other", connection=own)
+    own.commit()
+    assert queue.relay(wait=False) == 1
+    assert bodies(queue) == ["of another key"]
+    later(queue)
+    while queue.relay(wait=False):
+        later(queue)
+    assert bodies(queue) == [150]
+
+
+def test_messages_of_several_outboxes_arrive_though_their_ids_are_equal(
+    url: str, queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bide.engines.sqlite.change.os", SimpleNamespace(urandom=bytes))  # what else tells ids apart
+    ids = set()
+    for name in ("one", "two"):
+        with Queue(url, outbox=f"sqlite:///{tmp_path}/{name}.db") as shop:
+            shop.open()
+            with closing(sqlite3.connect(tmp_path / f"{name}.db")) as own:
+                ids.add(shop.send("t", name, connection=own).id)
+                own.commit()
+            assert shop.relay(wait=False) == 1
+    assert len(ids) == 1
+    assert sorted(bodies(queue)) == ["one", "two"]

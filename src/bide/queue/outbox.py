@@ -1,5 +1,6 @@
 """A message on its way: kept in the caller's database until it is handed to the queue's own engine."""
 
+import os
 from collections.abc import Sequence
 
 import msgspec
@@ -30,8 +31,10 @@ class Name(msgspec.Struct, frozen=True):
 _decode_name = msgspec.msgpack.Decoder(Name).decode
 
 
-def kept(new: NewMessage, keep: int | None) -> NewMessage:
-    """What is put into the outbox for a message."""
+def kept(new: NewMessage, keep: int | None, *, once: bool) -> NewMessage:
+    """What is put into the outbox for a message. `once`: it gets an operation, as an id may also be one of another outbox."""
+    if once and new.operation is None:
+        new = replace(new, operation=PREFIX + os.urandom(12).hex())
     return NewMessage(TOPIC, _encode(new), max_attempts=NEVER, headers=NO_HEADERS if keep is None else {KEEP: str(keep)})
 
 
@@ -110,7 +113,9 @@ def handed_on(claimed: Claimed, now: int, *, once: bool = True) -> NewMessage | 
         if late >= life:
             return None
         life -= late
-    operation = new.operation or (PREFIX + claimed.id if once else None)
+    operation = new.operation
+    if operation is None or operation.startswith(PREFIX):  # ours; the release before stores none
+        operation = (operation or PREFIX + claimed.id) if once else None
     return replace(new, delay=0, at=at, expires_in=life, operation=operation)
 
 

@@ -49,7 +49,8 @@ class Outbox:
     def put(self, messages: Sequence[NewMessage], *, connection: object) -> list[Sent]:
         self.store.open()
         keeps = self._setup.tasks.keeps
-        kept = self.store.put([outbox.kept(new, keeps.get(new.topic)) for new in messages], connection=connection)
+        once = self._target.capabilities.idempotent
+        kept = self.store.put([outbox.kept(new, keeps.get(new.topic), once=once) for new in messages], connection=connection)
         sent = outbox.answers(messages, kept)
         self._named.expect(expected(sent, keeps), connection)
         return sent
@@ -70,13 +71,21 @@ class Outbox:
     def hand_on(self) -> int:
         """Hand on what has been committed, a bounded number. Raises when the queue's engine does not take it."""
         self.store.open()
+        end = time.monotonic() + SOON / 1000  # when those that are held back are due again
+        while True:
+            handed_on, held_back = self._hand_on_some()
+            if handed_on or held_back < AT_ONCE or time.monotonic() > end:
+                return handed_on
+
+    def _hand_on_some(self) -> tuple[int, int]:
+        """How many were handed on, and how many held back."""
         claim = self.store.claim([outbox.TOPIC], AT_ONCE, LEASE)
         self._patience = SWEEP if claim.next_due is None else min(SWEEP, max(0, claim.next_due - claim.now) / 1000)
         if not claim.messages:
             self.store.tend()
             if self._names:
                 self.store.results.tidy()
-            return 0
+            return 0, 0
         ends: list[End] = []
         try:
             self._put(self._in_turn(self._read(claim, ends), ends), ends, claim.now)
@@ -86,7 +95,8 @@ class Outbox:
             self.store.settle([*ends, *self._kept_for_later(left, apart=isinstance(error, QueueFull))])
             raise
         self.store.settle(ends)
-        return sum(end.verdict != "release" for end in ends)
+        held_back = sum(end.verdict == "release" for end in ends)
+        return len(ends) - held_back, held_back
 
     def _in_turn(self, kept: Sequence[Kept], ends: list[End]) -> Sequence[Kept]:
         """Without those that would overtake an earlier one of their key: another relay has it, or had it and died."""

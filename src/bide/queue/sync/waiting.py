@@ -52,6 +52,8 @@ class Waiting:
         results = [self._withdrawn(each) for each in waiting]
         if which.id is None:
             results += self._target.cancel([which])
+        elif results == [CancelResult.GONE]:
+            self._found(which.id)  # a relay may have handed it on meanwhile
         for worst in (CancelResult.RUNNING, CancelResult.CANCELLED, CancelResult.DEAD):
             if worst in results:
                 return worst
