@@ -1,12 +1,16 @@
 """Ctrl-C at each instant of a call at which Python runs signal handlers: whatever it cuts short, later calls go on."""
 
+import sqlite3
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
+import psycopg
 import pytest
+from psycopg.pq import TransactionStatus
 
 from bide import Queue
 
@@ -85,3 +89,39 @@ def test_later_calls_go_on_wherever_ctrl_c_comes(url: str, call: Callable[[Queue
             assert not hangs(call, queue), f"after Ctrl-C at instant {at}"
             at += 1 if call is send else 7  # those of a send are all tried
         assert at > 20
+
+
+def opened(url: str) -> Any:
+    if url.startswith("postgres"):
+        return psycopg.connect(url)
+    connection = sqlite3.connect(url.removeprefix("sqlite:///"))
+    connection.row_factory = sqlite3.Row
+    return connection
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("url", ["sqlite", pytest.param("postgres", marks=pytest.mark.server)], indirect=True)
+def test_a_connection_of_the_caller_is_not_taken_for_in_use_wherever_ctrl_c_comes(url: str) -> None:
+    with Queue(url) as queue:
+        queue.open()
+        own = opened(url)
+
+        def join() -> None:
+            queue.send("t", 1, connection=own)
+
+        join()  # it is known
+        at, tried = 1, 0
+        while Interrupting(at).raised_during(join):
+            at += 1
+            if isinstance(own, sqlite3.Connection):
+                assert own.row_factory is sqlite3.Row, f"after Ctrl-C at instant {at - 1}"
+            elif own.info.transaction_status == TransactionStatus.ACTIVE or own.closed:  # psycopg itself was cut short
+                own.close()
+                own = opened(url)
+                join()
+                continue
+            own.rollback()
+            join()
+            tried += 1
+        own.close()
+        assert tried > 20

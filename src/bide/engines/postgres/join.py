@@ -15,6 +15,7 @@ from psycopg.adapt import AdaptersMap, PyFormat
 from psycopg.pq import Format, PipelineStatus, TransactionStatus
 
 from bide.blocking import seen_through
+from bide.engines.in_use import ONE_CALL
 from bide.engines.postgres.failures import is_passing, may_have_acted, translated
 from bide.errors import BideError, ConfigError, Unavailable, Unsupported
 
@@ -27,11 +28,6 @@ _DJANGO = {"django.db.backends.base.base.BaseDatabaseWrapper", "django.utils.con
 _OTHER_DRIVERS = ("asyncpg", "psycopg2", "pg8000")
 _SYNC = {_SESSION, _CONNECTION, *_DJANGO}
 _ASYNC = {_ASYNC_SESSION, _ASYNC_CONNECTION}
-_ONE_CALL = (
-    "connection= is in the middle of another call, and a transaction takes one at a time: await each call before you make "
-    "the next one, or use send_many. Nothing was changed by this call."
-)
-_in_use: set[int] = set()  # the driver's connections, by their identity
 
 WHERE = (
     "select pg_catalog.current_database(), extract(epoch from pg_catalog.pg_postmaster_start_time())::pg_catalog.text, "
@@ -151,7 +147,7 @@ def _told_by(whom: str) -> Iterator[None]:
         yield
     except Exception as error:
         if "concurrent operations are not permitted" in str(error):
-            raise Unsupported(_ONE_CALL) from error
+            raise Unsupported(ONE_CALL) from error
         raise Unsupported(f"connection= can't be joined, as {whom} says: {error}") from error
 
 
@@ -170,18 +166,6 @@ def _not_psycopg(given: object, driver: object) -> Unsupported:
     )
 
 
-@contextlib.contextmanager
-def alone(own: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> Iterator[None]:
-    """One call at a time: two savepoints that end in each other's place would undo what was accepted."""
-    if id(own) in _in_use:
-        raise Unsupported(_ONE_CALL)
-    _in_use.add(id(own))
-    try:
-        yield
-    finally:
-        _in_use.discard(id(own))
-
-
 def refuse_state(own: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
     """Refuse a connection without a transaction that a message could join."""
     status = own.info.transaction_status
@@ -190,7 +174,7 @@ def refuse_state(own: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) ->
     if own.info.pipeline_status != PipelineStatus.OFF:
         raise Unsupported("connection= is in pipeline mode: leave its pipeline() block first.")
     if status == TransactionStatus.ACTIVE:
-        raise Unsupported(_ONE_CALL)
+        raise Unsupported(ONE_CALL)
     if status == TransactionStatus.INERROR:
         raise Unsupported("The transaction of connection= has failed, and PostgreSQL takes nothing more in it: roll it back.")
     if own.autocommit and status == TransactionStatus.IDLE:

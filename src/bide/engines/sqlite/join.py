@@ -8,9 +8,10 @@ for those of asyncio `run_sync`.
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from bide.engines.in_use import ONE_CALL, in_use, take
 from bide.engines.sqlite.failures import is_locked, translated
 from bide.engines.sqlite.transaction import Transaction
 from bide.errors import Unsupported
@@ -20,11 +21,6 @@ _SESSION = "sqlalchemy.orm.session.Session"
 _CONNECTION = "sqlalchemy.engine.base.Connection"
 _ASYNC_SESSION = "sqlalchemy.ext.asyncio.session.AsyncSession"
 _ASYNC_CONNECTION = "sqlalchemy.ext.asyncio.engine.AsyncConnection"
-_ONE_CALL = (
-    "connection= is in the middle of another call, and a transaction takes one at a time: await each call before you make "
-    "the next one, or use send_many. Nothing was changed by this call."
-)
-_in_use: set[int] = set()  # the drivers' connections, by their identity
 
 
 class Borrowed:
@@ -46,18 +42,6 @@ class Borrowed:
 
     def _cursor(self) -> Any:
         return self._cursors.cursor()
-
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """One call at a time: two savepoints that end in each other's place would undo what was accepted."""
-        number = id(self.driver)
-        if number in _in_use:
-            raise Unsupported(_ONE_CALL)
-        _in_use.add(number)
-        try:
-            yield
-        finally:
-            _in_use.discard(number)
 
     @property
     def in_transaction(self) -> bool:
@@ -124,7 +108,7 @@ async def lent(connection: Any) -> Any:
 def _unusable(error: Exception) -> Unsupported:
     """What SQLAlchemy says: closed, not begun, not bound to an engine, in a state that takes no statements."""
     if "concurrent operations are not permitted" in str(error):
-        return Unsupported(_ONE_CALL)
+        return Unsupported(ONE_CALL)
     return Unsupported(f"connection= can't be joined, as SQLAlchemy says: {error}")
 
 
@@ -138,19 +122,33 @@ T = TypeVar("T")
 def joined(path: str, connection: object, work: Callable[[Transaction], T]) -> T:
     """Do a verb's work in the caller's transaction, in the caller's thread; all of it or, when it fails, nothing."""
     own = borrowed(connection)
+    driver = own.driver
+    number, mine = id(driver), object()
     try:
-        with own.alone(), _plain_rows(own):
-            _refuse_another_file(path, own)
-            begun = _begin(own)
-            try:
-                own.execute("savepoint bide")
-                return _in_savepoint(own, work)
-            except BaseException:
-                if begun and own.in_transaction:
-                    own.execute("rollback")
-                raise
-    except sqlite3.Error as error:
-        raise translated(error, path, _patience(own) if is_locked(error) else 0) from error
+        take(number, mine)
+        row_factory, text_factory = driver.row_factory, driver.text_factory
+        try:
+            driver.row_factory, driver.text_factory = None, str  # whatever is set for the caller's rows, ours come as they are
+            return _undone_if_it_fails(path, own, work)
+        except sqlite3.Error as error:
+            raise translated(error, path, _patience(own) if is_locked(error) else 0) from error
+        finally:
+            driver.row_factory, driver.text_factory = row_factory, text_factory
+    finally:
+        if number in in_use and in_use[number] is mine:
+            del in_use[number]
+
+
+def _undone_if_it_fails(path: str, own: Borrowed, work: Callable[[Transaction], T]) -> T:
+    _refuse_another_file(path, own)
+    begun = _begin(own)
+    try:
+        own.execute("savepoint bide")
+        return _in_savepoint(own, work)
+    except BaseException:
+        if begun and own.in_transaction:
+            own.execute("rollback")
+        raise
 
 
 def _in_savepoint(own: Borrowed, work: Callable[[Transaction], T]) -> T:
@@ -165,18 +163,6 @@ def _in_savepoint(own: Borrowed, work: Callable[[Transaction], T]) -> T:
         raise
     own.execute("release bide")
     return answer
-
-
-@contextlib.contextmanager
-def _plain_rows(own: Borrowed) -> Iterator[None]:
-    """Whatever the caller has set for its own rows, ours come as they are."""
-    driver = own.driver
-    row_factory, text_factory = driver.row_factory, driver.text_factory
-    try:
-        driver.row_factory, driver.text_factory = None, str
-        yield
-    finally:
-        driver.row_factory, driver.text_factory = row_factory, text_factory
 
 
 def _refuse_another_file(path: str, own: Borrowed) -> None:
@@ -200,6 +186,6 @@ def _begin(own: Borrowed) -> bool:
 
 def _patience(own: Borrowed) -> float:
     """Seconds that the caller's connection waits for a lock."""
-    with contextlib.suppress(sqlite3.Error), _plain_rows(own):
+    with contextlib.suppress(sqlite3.Error):
         return float(own.execute("pragma busy_timeout").fetchone()[0]) / 1000
     return 0

@@ -10,7 +10,8 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from bide.engines.postgres.join import WHERE, AsyncBorrowed, AsyncWhole, alone, elsewhere, plain, refuse_state, told
+from bide.engines.in_use import in_use, take
+from bide.engines.postgres.join import WHERE, AsyncBorrowed, AsyncWhole, elsewhere, plain, refuse_state, told
 from bide.engines.postgres.layout import filled
 from bide.engines.postgres.limited import Rows
 from bide.engines.postgres.location import Address
@@ -39,13 +40,17 @@ class AsyncJoining:
     async def run(self, connection: object, sql: str, args: Sequence[Any]) -> Rows:
         """The rows of a statement. Without an answer the caller has no transaction left: there is nothing to repeat."""
         own = await AsyncBorrowed().lend(connection)
-        with alone(own):
+        number, mine = id(own), object()
+        try:
+            take(number, mine)
             refuse_state(own)
             whole = AsyncWhole[Rows]()
-            try:
-                return await whole.done(lambda: self._undone_if_it_fails(own, whole, sql, args))
-            except psycopg.Error as error:
-                raise told(error, self._shown) from error
+            return await whole.done(lambda: self._undone_if_it_fails(own, whole, sql, args))
+        except psycopg.Error as error:
+            raise told(error, self._shown) from error
+        finally:
+            if number in in_use and in_use[number] is mine:
+                del in_use[number]
 
     async def _undone_if_it_fails(self, own: AnyConnection, whole: AsyncWhole[Rows], sql: str, args: Sequence[Any]) -> Rows:
         idle = own.info.transaction_status == TransactionStatus.IDLE
