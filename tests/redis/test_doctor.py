@@ -33,6 +33,7 @@ NAMES = {
 }  # fmt: skip
 OF_COPIES = {"lag", "copies", "confirm", "versions"}
 OF_CLUSTERS = {"cluster", "slots", "nodes", "shards", "moving"}
+OF_PROXIES = {"shards", "not seen"}
 OF_SENTINELS = {"sentinels", "master", "quorum", "down-after", "nodes"}
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "redis.md").read_text(encoding="utf-8")
 META = "{bide:0}:meta"
@@ -333,4 +334,4 @@ def rows(heading: str) -> set[str]:
 
 def test_the_page_names_every_option_and_every_finding() -> None:
     assert {name for name in rows("## The URL") if "://" not in name} == set(url._KNOWN)
-    assert rows("### The doctor") == NAMES | {"tls", "last save"} | OF_COPIES | OF_CLUSTERS | OF_SENTINELS
+    assert rows("### The doctor") == NAMES | {"tls", "last save"} | OF_COPIES | OF_CLUSTERS | OF_PROXIES | OF_SENTINELS

@@ -84,6 +84,7 @@ async def test_looking_does_not_say_how_many_shards_there_are(redis_url: str, co
 def claimed_on(url: str, shard: int, now: int) -> str:
     """A message that the request `r` is given on one shard, as when its claim was given up, and arrives there late."""
     shards = Shards(shop(url)._namespace)
+    shards.open()
     try:
         [claimed] = shards[shard].claim("somebody", ["t"], 1, LEASE, "r", now).messages
         return claimed.id
@@ -164,7 +165,9 @@ async def test_a_full_claim_says_more_when_a_shard_had_enough_to_do_before_it_ca
         monkeypatch.setattr(engine, "randrange", lambda most: turn)
     async with bench_at(f"{redis_url}?shards=2", colour) as bench:
         namespace = shop(f"{redis_url}?shards=2")._namespace
-        first, second = Shards(namespace)
+        shards = Shards(namespace)
+        shards.open()
+        first, second = shards
         for _ in range(3):
             first.put([NewMessage("a", b"old", expires_in=1)] * 1_000, namespace.spread, bench.now)
         first.put([NewMessage("quiet", b"")], namespace.spread, bench.now)

@@ -78,6 +78,26 @@ def test_programs_of_the_release_before_lose_nothing_when_the_queue_is_resharded
     assert 0 < sum(record.op == "send" and record.result == "ok" for record in records) < SHARE
 
 
+def test_a_queue_whose_shards_are_named_for_a_proxy_is_refused(before: Release, now: Release, new_redis: NewRedis) -> None:
+    url = f"{new_redis().url}?wake=poll&shards=3"
+    now.do("send", url=url)
+    seen = now.do("look", url=url)
+    assert UPDATE.match(before.do("use_as", url=url))
+    assert now.do("look", url=url) == seen
+
+
+def test_a_queue_that_the_release_before_began_keeps_its_shards_behind_a_proxy(
+    before: Release, now: Release, new_redis: NewRedis
+) -> None:
+    url = f"{new_redis().url}?wake=poll&shards=3"
+    before.do("send", url=url)
+    seen = before.do("look", url=url)
+    assert now.do("look", url=url) == seen
+    for n in range(9):
+        now.do("send_one", url=url, topic="new", key=f"k{n}")
+    assert len(before.do("look", url=url)["stored"]["new"]) == 9
+
+
 @pytest.mark.parametrize(
     ("url", "options", "error"),
     [

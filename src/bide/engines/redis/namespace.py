@@ -9,7 +9,7 @@ from collections.abc import Hashable, Sequence
 from bide.engines.base import End, Hold, NewMessage, Ref, Settings
 from bide.engines.redis.client import Address
 from bide.engines.redis.protocol.encoding import name_of
-from bide.engines.redis.spread import Generation, Spread, plain
+from bide.engines.redis.spread import Generation, Spread, plain, scattered
 from bide.errors import ConfigError
 
 GIVEN_UP = re.compile(r"~([0-9]{1,3})\.[0-9a-f]{16}\.[0-9]{1,14}#[0-9]{1,3}")
@@ -81,7 +81,7 @@ class Namespace:
         self.confirm: str = address.confirm
         self.dead_for: int = settings.dead_for
         self._dead_max = settings.dead_max
-        self.spread_as(None if address.clustered else plain(address.shards or 1))
+        self.spread_as(None if address.clustered or (address.shards or 1) > 1 else plain(1))
 
     def spread_as(self, spread: Spread | None) -> None:
         """From now on. Other threads may be under way: who has read `told` and then finds the old spread tells the old one."""
@@ -89,6 +89,11 @@ class Namespace:
         self.told: str = "" if spread is None else str(spread)  # as every call tells it
         # dead letters of a topic that each shard keeps: a share of those that were made together, as a reshard must drop none
         self._shares = {number: -(-self._dead_max // each.size) for each in self.generations for number in each.numbers}
+
+    def placed(self, first: int, size: int) -> Generation:
+        """New shards that are in no Cluster. wake=poll says that there may be a proxy, which spreads them by their tags."""
+        name, proxied = self.address.namespace, self.address.wake == "poll"
+        return scattered(name, first, size) if proxied else Generation(first, size)
 
     @property
     def live(self) -> Sequence[int]:

@@ -110,7 +110,7 @@ class Resharding:
 
     def _placed(self, generation: Generation) -> Generation:
         if not self._namespace.address.clustered:
-            return generation
+            return self._namespace.placed(generation.first, generation.size)
         spans = Cluster(self._namespace.address).spans()
         return well_placed(self._namespace.address.namespace, generation.first, generation.size, spans)
 

@@ -1,9 +1,11 @@
 """How the messages of a namespace are spread over shards, and how that is written: in every shard, and in every call.
 
-`3` is three shards, 0 to 2; `3;1;4` the same with chosen keys in a Cluster: the suffixes of all but shard 0. After a reshard
-it is `1:3|6@3`: for the first time otherwise, six shards from number 3 on, while the three before them empty themselves.
+`3` is three shards, 0 to 2; `3;1;4` the same with chosen keys in a Cluster or behind a proxy: the suffixes of all but
+shard 0. After a reshard it is `1:3|6@3`: for the first time otherwise, six shards from number 3 on, while the three before
+them empty themselves.
 """
 
+import hashlib
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -73,6 +75,18 @@ def read(text: str) -> Spread:
 
 def plain(count: int) -> Spread:
     return Spread(0, [Generation(0, count)])
+
+
+def scattered(namespace: str, first: int, size: int) -> Generation:
+    """Shards whose tags differ by more than their last characters, as the hashes of some proxies hardly mix these.
+
+    Everybody finds the same suffixes. Shard 0 has the same tag always, as whoever looks for the others begins there.
+    """
+    return Generation(first, size, tuple(_mixed(f"{namespace}:{number}") for number in range(max(1, first), first + size)))
+
+
+def _mixed(text: str) -> str:
+    return f"{int.from_bytes(hashlib.sha256(text.encode()).digest()) % 1000:03}"
 
 
 def _written(each: Generation) -> str:

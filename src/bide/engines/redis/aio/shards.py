@@ -14,7 +14,7 @@ from bide.engines.redis.failures import OtherSpread, other_spread
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.presence import HASTE
 from bide.engines.redis.server import AsyncServer
-from bide.engines.redis.spread import Spread
+from bide.engines.redis.spread import Generation, Spread
 from bide.engines.redis.spread import read as read_spread
 from bide.engines.redis.topology import likely_tags, slot_of, well_placed
 from bide.errors import ConfigError, EngineError, OutcomeUnknown, Unavailable
@@ -85,15 +85,17 @@ class AsyncShards:
         return self._shard(0)
 
     async def open(self) -> None:
-        """Of a Cluster, learn from shard 0 how all are spread; whoever comes first decides it, once for all."""
-        if self._nodes is None or self._namespace.spread is not None:
+        """Of several, learn from shard 0 how all are spread; whoever comes first decides it, once for all."""
+        if self._namespace.spread is not None:
             return
         namespace, anchor = self._namespace, self.anchor
         address = namespace.address
-        known = await self._known_spread(self._nodes)
+        known = await self._known_spread()
         if known is None:
-            chosen = well_placed(address.namespace, 0, address.shards, await self._nodes.spans())
+            chosen = await self._chosen()
             namespace.spread_as(Spread(0, [chosen]))
+            if not chosen.suffixes:  # as everybody has it who says so many
+                return
             try:
                 await anchor.calls.pin()
                 return
@@ -107,8 +109,16 @@ class AsyncShards:
             raise ConfigError(other_spread(address.shown, known))
         namespace.spread_as(found)
 
-    async def _known_spread(self, nodes: AsyncCluster) -> str | None:
-        """As shard 0 has it; if that does not answer, as any other one has it."""
+    async def _chosen(self) -> Generation:
+        address = self._namespace.address
+        if self._nodes is None:
+            return self._namespace.placed(0, address.shards or 1)
+        return well_placed(address.namespace, 0, address.shards, await self._nodes.spans())
+
+    async def _known_spread(self) -> str | None:
+        """As shard 0 has it; if that does not answer, as any other one of a Cluster has it."""
+        if (nodes := self._nodes) is None:
+            return await self.anchor.known_spread()
         with contextlib.suppress(Unavailable):
             return await self.anchor.known_spread(HASTE)
         told = await nodes.stored(likely_tags(self._namespace.address.namespace), "shards")

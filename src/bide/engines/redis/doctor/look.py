@@ -26,14 +26,18 @@ class Look:
         shards: Sequence[int] = (0,),
         place: str = "",
         end: float = math.inf,
+        info: Mapping[str, str] | None = None,
     ) -> None:
-        """`shards`: those that are there. `place`: of one of several servers. `end`: no question is asked after it."""
+        """`shards`: those that are there. `place`: of one of several servers. `end`: no question is asked after it.
+
+        `info`: what it has told already.
+        """
         self.namespace: Namespace = namespace
         self.shards: Sequence[int] = shards
         self.place: str = place
         self.server: Server = server
         self.asked: str = ""  # the latest command, for when it is refused
-        self._info: Mapping[str, str] = {}
+        self._info: Mapping[str, str] = info or {}
         self._connection = connection
         self._end = end
 

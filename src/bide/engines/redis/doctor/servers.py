@@ -10,7 +10,7 @@ from bide.engines.redis.doctor import checks, rights
 from bide.engines.redis.doctor.look import Look, refusal, text_of
 from bide.engines.redis.doctor.visits import Refusal, Stop, Told, Visits
 from bide.engines.redis.namespace import Namespace
-from bide.engines.redis.spread import read
+from bide.engines.redis.spread import Spread, read
 
 Check = Callable[[Look], Iterator[Finding]]
 CHECKS: Mapping[str, Check] = {
@@ -31,17 +31,18 @@ CHECKS: Mapping[str, Check] = {
 
 
 def learn(visits: Visits, namespace: Namespace, first: Stop) -> None:
-    """How the messages are spread, as the server of the first shard has it, where the URL does not say it or it has changed."""
+    """Have the namespace know how it is spread: as the server of the first shard has it, else as the URL says."""
 
     def ask_for_spread(look: Look, told: Told) -> None:
         with contextlib.suppress(theirs.ResponseError):
             told.answers["spread"] = look.ask("HMGET", f"{namespace.prefix(0)}meta", "shards")[0]
 
     [told] = visits.all([first], ask_for_spread)
-    if found := told.answers.get("spread"):
-        spread = read(text_of(found))
-        if spread.epoch or namespace.address.shards is None:
-            namespace.spread_as(spread)
+    asked, found = namespace.address.shards, told.answers.get("spread")
+    spread = read(text_of(found)) if found else None
+    if spread is None or not (spread.epoch or asked in (None, spread.current.size)):
+        spread = Spread(0, [namespace.placed(0, asked or 1)])
+    namespace.spread_as(spread)
 
 
 def ask(look: Look, told: Told) -> None:

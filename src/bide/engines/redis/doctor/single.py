@@ -1,20 +1,24 @@
 """One server, or several of which each has shards, as a plain URL names them."""
 
+import copy
 from collections.abc import Iterator
 
 import redis.exceptions as theirs
 
 from bide.engines.base import Finding
 from bide.engines.redis import astray
-from bide.engines.redis.doctor import copies, servers
+from bide.engines.redis.doctor import copies, proxy, servers
 from bide.engines.redis.doctor.look import Look, text_of
 from bide.engines.redis.doctor.visits import Stop, Told, Visits, fields, merged
 from bide.engines.redis.namespace import Namespace
 
 
 def examine(namespace: Namespace) -> list[Finding]:
+    namespace = copy.copy(namespace)  # the queue learns for itself how it is spread
     visits = Visits(namespace)
     servers.learn(visits, namespace, Stop(namespace.server_of(0)))
+    if behind := proxy.examine(visits, namespace):
+        return behind
     stops = [
         Stop(address, None, [shard for shard in namespace.live if namespace.server_of(shard) == address])
         for address in dict.fromkeys(map(namespace.server_of, namespace.live))

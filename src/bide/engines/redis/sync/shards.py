@@ -11,7 +11,7 @@ from bide.engines.redis.failures import OtherSpread, other_spread
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.presence import HASTE
 from bide.engines.redis.server import Server
-from bide.engines.redis.spread import Spread
+from bide.engines.redis.spread import Generation, Spread
 from bide.engines.redis.spread import read as read_spread
 from bide.engines.redis.sync.connections import Connections
 from bide.engines.redis.sync.nodes import Cluster, Route, Sentinels
@@ -85,15 +85,17 @@ class Shards:
         return self._shard(0)
 
     def open(self) -> None:
-        """Of a Cluster, learn from shard 0 how all are spread; whoever comes first decides it, once for all."""
-        if self._nodes is None or self._namespace.spread is not None:
+        """Of several, learn from shard 0 how all are spread; whoever comes first decides it, once for all."""
+        if self._namespace.spread is not None:
             return
         namespace, anchor = self._namespace, self.anchor
         address = namespace.address
-        known = self._known_spread(self._nodes)
+        known = self._known_spread()
         if known is None:
-            chosen = well_placed(address.namespace, 0, address.shards, self._nodes.spans())
+            chosen = self._chosen()
             namespace.spread_as(Spread(0, [chosen]))
+            if not chosen.suffixes:  # as everybody has it who says so many
+                return
             try:
                 anchor.calls.pin()
                 return
@@ -107,8 +109,16 @@ class Shards:
             raise ConfigError(other_spread(address.shown, known))
         namespace.spread_as(found)
 
-    def _known_spread(self, nodes: Cluster) -> str | None:
-        """As shard 0 has it; if that does not answer, as any other one has it."""
+    def _chosen(self) -> Generation:
+        address = self._namespace.address
+        if self._nodes is None:
+            return self._namespace.placed(0, address.shards or 1)
+        return well_placed(address.namespace, 0, address.shards, self._nodes.spans())
+
+    def _known_spread(self) -> str | None:
+        """As shard 0 has it; if that does not answer, as any other one of a Cluster has it."""
+        if (nodes := self._nodes) is None:
+            return self.anchor.known_spread()
         with contextlib.suppress(Unavailable):
             return self.anchor.known_spread(HASTE)
         told = nodes.stored(likely_tags(self._namespace.address.namespace), "shards")
