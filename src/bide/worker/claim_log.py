@@ -75,7 +75,7 @@ class ClaimLog:
     def new(cls, claims: int = CLAIMS) -> "ClaimLog":
         """An empty one for a worker that is about to be started: its claims have names that no other's have."""
         head = _HEAD.pack(os.urandom(6).hex().encode(), *msgspec.structs.astuple(Health()))
-        file = _nameless_file()
+        file = nameless_file()
         try:
             with open(file, "wb", closefd=False) as out:
                 out.write(head + bytes(USUAL - len(head)))  # or a full disk would be met where nobody can say so
@@ -163,7 +163,7 @@ class ClaimLog:
         os.close(self.file)
 
 
-def _nameless_file() -> int:
+def nameless_file() -> int:
     if hasattr(os, "memfd_create"):  # Linux
         return os.memfd_create("bide-claim-log")
     with tempfile.TemporaryFile() as file:

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from bide.engines.base import MAX_BATCH, Claim
 from bide.errors import EngineError
 from bide.logs import Log
@@ -11,13 +13,16 @@ from bide.queue.absence import Absence
 from bide.queue.aio.opened import AsyncOpened
 from bide.queue.aio.receiving import CAUTION
 from bide.queue.beats import Asked
+from bide.queue.tasks.outcome import Outcome
 from bide.worker.claim_log import ClaimLog, Names
 from bide.worker.plan import Plan
 from bide.worker.retry import Retrying
 from bide.worker.slots import Ask, Slots
+from bide.worker.unburied import Killed, burial, in_last_attempt
 from bide.worker.under_way import UnderWay
 
 _log = Log("bide.worker")
+TELLING = 10.0  # seconds: so long the tasks of what died before have for on_dead, until messages are taken that may kill again
 
 
 class Claiming:
@@ -38,6 +43,7 @@ class Claiming:
         under_way.freed = self.freed
         self._names = names
         self._heartbeat = opened.heartbeat
+        self._killed = [*plan.killed]
         self._unsure: list[tuple[int, Asked]] = []  # claims whose answer did not come
         self._lease_ms = plan.lease_ms
         self._stopping = stopping
@@ -70,12 +76,42 @@ class Claiming:
     async def run(self) -> None:
         while not self._stopping.is_set():
             try:
-                await self._round()
+                if self._killed:
+                    await self._bury_killed()
+                if not self._stopping.is_set():
+                    await self._round()
             except EngineError as error:
                 await self.retrying.lose(error)
             else:
                 if self.retrying.failing_since:
                     self.retrying.regain()
+
+    async def _bury_killed(self) -> None:
+        """What killed the processes before this one, first of all: the next message may kill this one."""
+        for killed in [*self._killed]:
+            if await self._bury(killed):
+                self._killed.remove(killed)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TELLING):
+                while any(each.doomed for each in self._under_way) and not self._stopping.is_set():
+                    self._freed.clear()
+                    await self._freed.wait()
+
+    async def _bury(self, killed: Killed) -> bool:
+        """Whether all parts of the engine have answered. The claim is a dead process's, and nobody else takes what it holds."""
+        asked, readers, here = Asked(killed.request, self._lease_ms), self._under_way.readers, self._under_way.ids()
+        with self._heartbeat.asking(asked):
+            claim = await self._engine.claim([], 1, self._lease_ms, request=killed.request)
+            last = [each for each in claim.messages if in_last_attempt(each) and each.id not in here]
+            known = replace(claim, messages=[each for each in last if each.topic in readers])
+            found = await self._receiver.opener.open(known, asked, readers)
+            if found:
+                slot, _ = self._names.begin()
+                self._names.hold(slot, len(found))
+                self._under_way.begin(found, slot, asked.until or 0, Outcome("dead", 0, killed.reason))
+        if unknown := [each for each in last if each.topic not in readers]:
+            await self._engine.settle([burial(each, killed.reason, claim.now) for each in unknown])
+        return not claim.more
 
     async def _round(self) -> None:
         """Ask for all that there is room for; sleep if that was all there was."""

@@ -12,6 +12,7 @@ from bide.queue.aio.planning import check
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.middleware import Middleware
 from bide.worker.claim_log import ClaimLog
+from bide.worker.unburied import Killed
 
 
 class Plan(NamedTuple):
@@ -23,6 +24,7 @@ class Plan(NamedTuple):
     grace: float
     middleware: tuple[Middleware, ...]
     claim_log: ClaimLog | None = None
+    killed: tuple[Killed, ...] = ()  # to be buried here, before anything is claimed
 
 
 def topics(given: Any) -> tuple[str, ...] | None:

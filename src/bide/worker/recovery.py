@@ -12,6 +12,7 @@ from bide.logs import Log
 from bide.queue.attempts import record_of
 from bide.worker.claim_log import ClaimLog
 from bide.worker.retry import Retrying
+from bide.worker.unburied import Killed, Unburied
 
 _log = Log("bide.supervisor")
 LOOKS_A_LEASE = 10
@@ -81,16 +82,19 @@ class LeaseKeeper:
         self._kept.update(dict.fromkeys(claims, time.monotonic()))
 
 
-async def give_back(engine: AsyncEngine, claim_log: ClaimLog, reason: str, *, counts: bool = True) -> int:
+async def give_back(
+    engine: AsyncEngine, claim_log: ClaimLog, reason: str, *, counts: bool = True, unburied: Unburied | None = None
+) -> int:
     """End the deliveries of all claims in the claim log. Each was an attempt: after its last a message is buried, with the
-    reason. Unless it `counts` none was one: they are released.
+    reason, but for what is put into `unburied`, which a living process buries. Unless it `counts` none was one: they are
+    released.
 
     A claim is asked for again under its name, which gives what it still holds and takes nothing new.
     """
     patience, given = Retrying("give back what a dead process held"), 0
     for _ in range(TRIES):
         try:
-            some, more = await _give_back(engine, claim_log.requests(), reason, counts)
+            some, more = await _give_back(engine, claim_log.requests(), reason, None if not counts else unburied, counts)
             given += some
             if not more:
                 return given
@@ -117,10 +121,18 @@ def delays(attempts: Sequence[int]) -> list[int]:
     return waits
 
 
-async def _give_back(engine: AsyncEngine, requests: Sequence[str], reason: str, counts: bool) -> tuple[int, bool]:
+async def _give_back(
+    engine: AsyncEngine, requests: Sequence[str], reason: str, unburied: Unburied | None, counts: bool
+) -> tuple[int, bool]:
     """How many, and whether some may be left."""
     claims = [await engine.claim([], 1, 1_000, request=request) for request in requests]
-    held = [each for claim in claims for each in claim.messages]
+    held = []
+    for request, claim in zip(requests, claims, strict=True):
+        for each in claim.messages:
+            if unburied is not None and unburied.takes(each):
+                unburied.put(Killed(request, reason))
+            else:
+                held.append(each)
     now = max((claim.now for claim in claims), default=0)
     verdict: Verdict = "retry" if counts else "release"
     # the last attempt is no more than a name here: what is buried does not come back, and takes nobody's turn

@@ -5,7 +5,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
 from bide.engines.aio import AsyncEngine
@@ -17,6 +17,7 @@ from bide.worker.ending import Deadline
 from bide.worker.recovery import PATIENCE, LeaseKeeper, give_back
 from bide.worker.retry import reached
 from bide.worker.signals import stopped_by_signals
+from bide.worker.unburied import Killed, Unburied, handed_over
 
 _log = Log("bide.supervisor")
 SHORT = 5.0  # seconds: a process that lives no longer has something wrong with it
@@ -47,19 +48,23 @@ class Child:
 
 
 class Supervisor:
-    """`command` makes the command line of a worker process from the numbers of its claim log and of its lifeline."""
+    """`command` makes the command line of a worker process from the numbers of its claim log, of its lifeline, and of what is
+    handed over to it. `told`: the topics whose tasks have an on_dead.
+    """
 
     def __init__(
         self,
         queue: AsyncQueue | Queue,
-        command: Callable[[int, int], Sequence[str]],
+        command: Callable[[int, int, int | None], Sequence[str]],
         *,
+        told: Collection[str],
         processes: int,
         lease_ms: int,
         grace: float,
     ) -> None:
         self._session = AsyncSession(queue.session.setup)
         self._command = command
+        self._told = told
         self._processes = processes
         self._lease_ms = lease_ms
         self._grace = grace
@@ -129,11 +134,20 @@ class Supervisor:
             await asyncio.gather(*keepers)
 
     async def _keep(self, number: int, engine: AsyncEngine) -> None:
-        """See to it that there is a process number so-and-so."""
+        """See to it that there is a process number so-and-so, and that what its processes have left is buried."""
+        unburied = Unburied(engine, self._told, self._lease_ms)
+        renewing = asyncio.create_task(unburied.keep())
+        try:
+            await self._keep_going(number, engine, unburied)
+        finally:
+            renewing.cancel()
+            await self._in_time(unburied.bury_all())
+
+    async def _keep_going(self, number: int, engine: AsyncEngine, unburied: Unburied) -> None:
         failures = 0
         while not self._stopping.is_set():
             try:
-                child = await self._start()
+                child = await self._start([*unburied])
             except (OSError, RuntimeError) as error:  # out of processes, files, threads or room: that may pass
                 failures += 1
                 wait = _wait(failures)
@@ -145,7 +159,7 @@ class Supervisor:
             begun = child.claim_log.health().seen > 0
             self._begun |= begun
             said = f"worker process {child.process.pid} {_frozen(self._lease_ms) if child.frozen else _ending(code, begun)}"
-            await self._bury(number, child, engine, said, code)
+            await self._bury(number, child, engine, unburied, said, code)
             if self._stopping.is_set():
                 return
             if not begun and code >= 0 and not self._ever_begun():
@@ -176,10 +190,11 @@ class Supervisor:
             watching.cancel()
             ending.cancel()
 
-    async def _bury(self, number: int, child: Child, engine: AsyncEngine, said: str, code: int) -> None:
+    async def _bury(self, number: int, child: Child, engine: AsyncEngine, unburied: Unburied, said: str, code: int) -> None:
         """Nothing of it stays, and what it held is given back."""
         cut_short = self._stopping.is_set() and code in (0, -signal.SIGKILL)  # as at the end of a grace, no attempt
-        given = await self._in_time(give_back(engine, child.claim_log, said, counts=not cut_short))
+        await self._in_time(unburied.one_more_died())
+        given = await self._in_time(give_back(engine, child.claim_log, said, counts=not cut_short, unburied=unburied))
         child.stop()
         child.claim_log.close()
         del self._children[number]
@@ -207,22 +222,26 @@ class Supervisor:
             async with asyncio.timeout(seconds):
                 await self._stopping.wait()
 
-    async def _start(self) -> Child:
+    async def _start(self, killed: Sequence[Killed]) -> Child:
         """What was opened for a process that could not be started is closed again."""
         with contextlib.ExitStack() as undo:
             claim_log = ClaimLog.new()
             undo.callback(claim_log.close)
             theirs, ours = os.pipe()
             undo.callback(os.close, ours)
+            given = None
             try:
+                given = handed_over(killed) if killed else None
                 process = await asyncio.create_subprocess_exec(
-                    *self._command(claim_log.file, theirs),
+                    *self._command(claim_log.file, theirs, given),
                     stdin=asyncio.subprocess.DEVNULL,
-                    pass_fds=[claim_log.file, theirs],
+                    pass_fds=[claim_log.file, theirs, *([] if given is None else [given])],
                     process_group=0,
                 )
             finally:
                 os.close(theirs)
+                if given is not None:
+                    os.close(given)
             undo.pop_all()
         return Child(process, claim_log, ours)
 

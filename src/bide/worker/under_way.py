@@ -81,13 +81,16 @@ class UnderWay:
         """Any thread may ask."""
         return iter(list(self._handlings.values()))
 
+    def ids(self) -> set[str]:
+        return {each.delivery.id for each in self._handlings.values()}
+
     def drop(self) -> None:
         """Give up what the engine could not be told: leases and places end by themselves."""
         for part in (self.planning, self.catching_up, self.entrance, self.keeping, self.leaving, self.settling):
             part.drop()
 
-    def begin(self, claimed: Sequence[AsyncDelivery], slot: int, until: int) -> None:
-        """Call the handlers of what one claim has brought, whose leases do not end before `until`."""
+    def begin(self, claimed: Sequence[AsyncDelivery], slot: int, until: int, doomed: Outcome | None = None) -> None:
+        """Call the handlers of what one claim has brought, whose leases do not end before `until`; or bury all, if `doomed`."""
         beat = Beat(map(_hold, claimed), self._lease_ms, until, self._lost_soon)
         self._heartbeat.add(beat)
         served = self._served
@@ -100,7 +103,10 @@ class UnderWay:
         for handling in handlings:
             delivery = handling.delivery
             headers, attempt = delivery.claimed.headers, delivery.claimed.attempt
-            if attempt > 1 and (over := spent(attempt, delivery.most)) is not None:
+            if doomed is not None:
+                handling.doomed = doomed
+                self.refused(handling, doomed)
+            elif attempt > 1 and (over := spent(attempt, delivery.most)) is not None:
                 self.refused(handling, over)
             elif headers and PLANNED in headers:
                 self.planning.put(handling)
@@ -145,7 +151,7 @@ class UnderWay:
         self.freed()
 
     async def _bury(self, handling: Handling, became: Outcome) -> None:
-        told: Outcome | None = RELEASED
+        told: Outcome | None = handling.doomed or RELEASED
         try:
             told = await self._handlers.told_dead(handling, became)
         finally:

@@ -22,6 +22,7 @@ from bide.worker.ending import Deadline
 from bide.worker.plan import Plan
 from bide.worker.service import Service
 from bide.worker.signals import stopped_by_signals
+from bide.worker.unburied import Killed
 
 _log = Log("bide.worker")
 CONCURRENCY = 100
@@ -84,10 +85,10 @@ class Worker:
         self._told = False  # it was asked to stop
         self._running: asyncio.Task[None] | None = None
 
-    def changed(self, *, claim_log: ClaimLog | None = None, **options: Any) -> "Worker":
+    def changed(self, *, claim_log: ClaimLog | None = None, killed: tuple[Killed, ...] = (), **options: Any) -> "Worker":
         """Another worker like this one, but for the options that are given and not None."""
         made = Worker(self.queue, **{**self._given, **{name: value for name, value in options.items() if value is not None}})
-        made.plan = made.plan._replace(claim_log=claim_log)
+        made.plan = made.plan._replace(claim_log=claim_log, killed=killed)
         return made
 
     def tasks(self) -> dict[str, Definition]:

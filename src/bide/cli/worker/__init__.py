@@ -85,6 +85,7 @@ def worker(
     ] = "info",
     claim_log: Annotated[int | None, typer.Option(hidden=True)] = None,
     lifeline: Annotated[int | None, typer.Option(hidden=True)] = None,
+    killed: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> int:
     from bide.cli.worker.load import WorkerOptions
     from bide.cli.worker.running import run
@@ -105,5 +106,6 @@ def worker(
         log_level=log_level,
         claim_log=claim_log,
         lifeline=lifeline,
+        killed=killed,
     )
     return run(options)

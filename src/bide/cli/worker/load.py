@@ -16,6 +16,7 @@ from bide.queue import AsyncQueue, Queue
 from bide.worker import Worker
 from bide.worker.claim_log import ClaimLog
 from bide.worker.slots import Slots
+from bide.worker.unburied import taken_over
 
 _NOT_SET_UP = {"AppRegistryNotReady", "ImproperlyConfigured"}  # errors of Django
 _LEADING = {__file__, importlib.__file__, "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"}
@@ -37,6 +38,7 @@ class WorkerOptions(NamedTuple):
     log_level: str = "info"
     claim_log: int | None = None
     lifeline: int | None = None
+    killed: int | None = None
 
     @property
     def slots_of_topics(self) -> Mapping[str, int]:
@@ -103,6 +105,7 @@ def make_worker(options: WorkerOptions, found: AsyncQueue | Queue | Worker) -> W
         lease=options.lease,
         grace=options.grace,
         claim_log=None if options.claim_log is None else ClaimLog(options.claim_log),
+        killed=() if options.killed is None else taken_over(options.killed),
     )
 
 

@@ -95,7 +95,10 @@ async def _alone(found: Worker, where: health.Endpoint) -> int:
 async def _supervise(found: Worker, options: WorkerOptions, processes: int, where: health.Endpoint) -> int:
     supervisor = Supervisor(
         found.queue,
-        lambda claim_log, lifeline: options.command_line(processes=None, health=None, claim_log=claim_log, lifeline=lifeline),
+        lambda claim_log, lifeline, killed: options.command_line(
+            processes=None, health=None, claim_log=claim_log, lifeline=lifeline, killed=killed
+        ),
+        told={topic for topic, task in found.tasks().items() if task.failing.on_dead is not None},
         processes=processes,
         lease_ms=found.plan.lease_ms,
         grace=found.plan.grace,
