@@ -22,7 +22,7 @@ from bide.worker.unburied import Killed, burial, in_last_attempt
 from bide.worker.under_way import UnderWay
 
 _log = Log("bide.worker")
-TELLING = 10.0  # seconds: so long the tasks of what died before have for on_dead, until messages are taken that may kill again
+TELLING = 10.0  # seconds: how long on_dead of messages that killed earlier processes delays the first claim
 
 
 class Claiming:
@@ -87,18 +87,19 @@ class Claiming:
                     self.retrying.regain()
 
     async def _bury_killed(self) -> None:
-        """What killed the processes before this one, first of all: the next message may kill this one."""
-        for killed in [*self._killed]:
-            if await self._bury(killed):
-                self._killed.remove(killed)
+        """Bury messages that killed earlier processes before new messages are claimed: one of these may kill this process."""
+        if not sum([await self._bury(each) for each in [*self._killed]]):
+            return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TELLING):
                 while any(each.doomed for each in self._under_way) and not self._stopping.is_set():
                     self._freed.clear()
                     await self._freed.wait()
 
-    async def _bury(self, killed: Killed) -> bool:
-        """Whether all parts of the engine have answered. The claim is a dead process's, and nobody else takes what it holds."""
+    async def _bury(self, killed: Killed) -> int:
+        """Begin to bury what the claim still holds; how many messages that are. While a part of the engine does not answer, the
+        claim is asked for again in the next round.
+        """
         asked, readers, here = Asked(killed.request, self._lease_ms), self._under_way.readers, self._under_way.ids()
         with self._heartbeat.asking(asked):
             claim = await self._engine.claim([], 1, self._lease_ms, request=killed.request)
@@ -111,7 +112,9 @@ class Claiming:
                 self._under_way.begin(found, slot, asked.until or 0, Outcome("dead", 0, killed.reason))
         if unknown := [each for each in last if each.topic not in readers]:
             await self._engine.settle([burial(each, killed.reason, claim.now) for each in unknown])
-        return not claim.more
+        if not claim.more:
+            self._killed.remove(killed)
+        return len(found)
 
     async def _round(self) -> None:
         """Ask for all that there is room for; sleep if that was all there was."""

@@ -73,7 +73,7 @@ class Handling:
         self.alarm: asyncio.TimerHandle | None = None  # for its timeout
         self.deadline: float | None = None  # when that is over, by time.monotonic()
         self.over: float | None = None  # when its handler came to an end, if that ran in a thread
-        self.doomed: Outcome | None = None  # its last attempt killed its process: what becomes of it, whatever happens here
+        self.doomed: Outcome | None = None  # its last attempt killed its process: it is buried, and never released
         self.places: Places | None = None  # in the gates of its task
         self.batch: Shared | None = None  # that it is handled in
         self._sync_delivery: Delivery | None = None
@@ -240,7 +240,7 @@ class Handlers:
         except (Exception, asyncio.CancelledError, SystemExit) as raised:
             error = readable(raised)
             if isinstance(error, asyncio.CancelledError) and runner is not None and runner.cancelling() > cancelled:
-                return handling.doomed or RELEASED  # the worker stops, and another one tells it, where its handler may begin
+                return handling.doomed or RELEASED  # the worker stops, and another one tells it; the doomed must not run again
             _log.error("The on_dead of %s failed for message %s", handling.task.name, delivery.id, exc_info=error)
         return became
 

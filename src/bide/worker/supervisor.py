@@ -48,8 +48,8 @@ class Child:
 
 
 class Supervisor:
-    """`command` makes the command line of a worker process from the numbers of its claim log, of its lifeline, and of what is
-    handed over to it. `told`: the topics whose tasks have an on_dead.
+    """`command` makes the command line of a worker process from the numbers of three files: its claim log, its lifeline, and
+    what earlier processes have left to bury, if anything. `told`: the topics whose tasks have an on_dead.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Supervisor:
             await asyncio.gather(*keepers)
 
     async def _keep(self, number: int, engine: AsyncEngine) -> None:
-        """See to it that there is a process number so-and-so, and that what its processes have left is buried."""
+        """Keep worker process `number` running, and bury what its processes have left."""
         unburied = Unburied(engine, self._told, self._lease_ms)
         renewing = asyncio.create_task(unburied.keep())
         try:

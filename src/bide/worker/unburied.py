@@ -1,6 +1,7 @@
-"""Messages that were in their last attempt when their process died, and whose tasks want to be told: a living process buries
-them, since the supervisor calls nothing of the user's. Their leases are kept until then. Should all be lost, the leases end,
-and the messages are buried all the same: no handler begins again.
+"""Messages whose process died in their last attempt, and whose tasks have an on_dead.
+
+The supervisor runs no user code, so the process that replaces the dead one calls on_dead and buries them. The supervisor renews
+their leases until then. If all processes die, the leases end, and the engine buries the messages: no handler begins again.
 """
 
 import asyncio
@@ -17,12 +18,12 @@ from bide.queue.attempts import record_of
 from bide.worker.claim_log import nameless_file
 
 _log = Log("bide.supervisor")
-PROCESSES = 3  # that may die before they are buried without their task being told
+PROCESSES = 3  # that may die before they have buried a message: then the supervisor does, without on_dead
 LOOKS_A_LEASE = 4
 
 
 class Killed(msgspec.Struct, frozen=True, array_like=True):
-    """A claim of a dead process, which still holds such messages."""
+    """A claim of a dead process that still holds such messages, and how the process died."""
 
     request: str
     reason: str
@@ -33,7 +34,7 @@ def in_last_attempt(claimed: Claimed) -> bool:
 
 
 def handed_over(killed: Sequence[Killed]) -> int:
-    """An open file for a process that is about to be started: it reads it with `taken_over`."""
+    """An open file, which the next process inherits and reads with `taken_over`."""
     file = nameless_file()
     with open(file, "wb", closefd=False) as out:
         out.write(msgspec.json.encode(killed))
@@ -47,14 +48,14 @@ def taken_over(file: int) -> tuple[Killed, ...]:
 
 
 class Unburied:
-    """What processes have left that were started one after the other."""
+    """The messages that one worker process, and those before it in its place, have left to bury."""
 
     def __init__(self, engine: AsyncEngine, topics: Collection[str], lease_ms: int) -> None:
-        """`topics`: those whose tasks want to be told."""
+        """`topics`: those whose tasks have an on_dead."""
         self._engine = engine
         self._topics = topics
         self._lease_ms = lease_ms
-        self._tried: dict[Killed, int] = {}  # how many processes have died over each
+        self._tried: dict[Killed, int] = {}  # how many processes have tried to bury each, and died
 
     def __iter__(self) -> Iterator[Killed]:
         return iter(list(self._tried))
@@ -66,7 +67,7 @@ class Unburied:
         self._tried.setdefault(killed, 0)
 
     async def keep(self) -> None:
-        """For ever: renew their leases until they are buried."""
+        """Renew the leases until the messages are buried. Runs until it is cancelled."""
         while True:
             await asyncio.sleep(self._lease_ms / 1000 / LOOKS_A_LEASE)
             for killed in self:
@@ -82,13 +83,13 @@ class Unburied:
                     )
 
     async def one_more_died(self) -> int:
-        """One to which they were handed over has died. How many messages are buried here, since it was the last to try."""
+        """Count a process that died while it had these messages to bury, and bury what was tried often enough."""
         for killed in self:
             self._tried[killed] += 1
         return await self._bury([killed for killed, tried in self._tried.items() if tried >= PROCESSES])
 
     async def bury_all(self) -> int:
-        """No process will be started any more."""
+        """Bury all without on_dead, because no other process is started."""
         return await self._bury(list(self._tried))
 
     async def _bury(self, given_up: Sequence[Killed]) -> int:
@@ -99,7 +100,9 @@ class Unburied:
                 ends = [burial(each, killed.reason, held.now) for each in held.messages]
                 buried += sum(answer != "lost" for answer in (await self._engine.settle(ends) if ends else ()))
             except Exception as error:
-                _log.error("What died with its process could not be buried: its lease ends, and then it is. %s", error)
+                _log.error(
+                    "The supervisor can't bury a message whose process died: the engine does when the lease ends. %s", error
+                )
             self._tried.pop(killed, None)
         if buried:
             what = "1 message is" if buried == 1 else f"{buried:,} messages are"
