@@ -114,7 +114,7 @@ def start(shop: Shop, *more: str, lease: str = "100s", grace: str = "2s") -> Run
 @pytest.mark.parametrize(
     ("topic", "how", "attempts", "said"),
     [
-        ("async", "exit", 3, "exit code 9"),
+        ("async", "exit", 1, "exit code 9"),
         ("thread", "kill", 2, "SIGKILL"),
         ("batch", "exit", 2, "exit code 9"),
         ("limited", "segfault", 1, "SIGSEGV"),  # its lock is kept until its lease ends
