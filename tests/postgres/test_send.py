@@ -10,7 +10,7 @@ import msgspec
 import psycopg
 import pytest
 
-from bide import CancelResult, ConfigError, Queue, SchemaMismatch
+from bide import CancelResult, ConfigError, Queue, RescheduleResult, SchemaMismatch
 
 
 @pytest.fixture
@@ -258,6 +258,7 @@ def test_a_queue_whose_role_only_sends_needs_no_more_rights_than_the_docs_say(
         def kept() -> None: ...
 
         sender.send("t", 1)
+        sender.send("u", 2, key="r")
         sender.send("t", 2, key="k", delay="1h", operation="o")
         sender.send("t", 3, key="k", if_exists="replace")
         sender.send("t", [4], key="m", if_exists="merge", unique_for=None)
@@ -265,6 +266,11 @@ def test_a_queue_whose_role_only_sends_needs_no_more_rights_than_the_docs_say(
         sender.send_many("t", [6, 7])
         sender.send("t", 8, connection=connection)
         connection.commit()
+        with Queue(postgres_url) as receiver:
+            [running] = receiver.receive("u")
+            assert sender.cancel(topic="u", key="r") is CancelResult.RUNNING
+            assert sender.reschedule(topic="u", key="r", delay=5) is RescheduleResult.RUNNING
+            running.ack()
         assert sender.cancel(topic="t", key="k") is CancelResult.CANCELLED
         refused: list[Callable[[], object]] = [
             lambda: sender.receive("t"),
@@ -275,7 +281,7 @@ def test_a_queue_whose_role_only_sends_needs_no_more_rights_than_the_docs_say(
             kept.send,
         ]
         for call in refused:
-            with pytest.raises(ConfigError, match=r"lacks a right: permission denied for .*docs/postgres\.md lists"):
+            with pytest.raises(ConfigError, match=r"lacks a right: permission denied for .*the page PostgreSQL .* lists"):
                 call()
         own.execute(more.encode())
         own.commit()

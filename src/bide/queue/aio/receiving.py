@@ -1,6 +1,7 @@
 # unasync: ../sync/receiving.py
 """How messages come in: claim; when there is nothing, tend and sleep until something may be due."""
 
+import contextlib
 import functools
 import time
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from random import randrange
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import SWEEP, Claim, End, Ended, Hold
-from bide.errors import OutcomeUnknown
+from bide.errors import ConfigError, EngineError, OutcomeUnknown
 from bide.queue.absence import Absence
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.fresh import AsyncFresh, AsyncPlace, taken_from
@@ -166,10 +167,14 @@ class AsyncReceiver:
         return claim
 
     async def take_back(self) -> bool:
-        """Take back leases that have ended: nobody may have noticed, while nobody receives. Whether there were any."""
+        """Take back leases that have ended: nobody may have noticed, while nobody receives. Whether there were any.
+
+        Who may not, or can't now, has its answer without it.
+        """
         rounds = 0
-        while rounds < ROUNDS and await self._tend():
-            rounds += 1
+        with contextlib.suppress(EngineError, ConfigError):
+            while rounds < ROUNDS and await self._tend():
+                rounds += 1
         return rounds > 0
 
     async def _tend(self) -> bool:

@@ -1,6 +1,7 @@
 # Generated from ../aio/receiving.py by tools/unasync.py; change that file instead.
 """How messages come in: claim; when there is nothing, tend and sleep until something may be due."""
 
+import contextlib
 import functools
 import time
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from random import randrange
 
 from bide.engines.base import SWEEP, Claim, End, Ended, Hold
 from bide.engines.sync import Engine
-from bide.errors import OutcomeUnknown
+from bide.errors import ConfigError, EngineError, OutcomeUnknown
 from bide.queue.absence import Absence
 from bide.queue.batching import Batching
 from bide.queue.beats import Asked, Beat
@@ -160,10 +161,14 @@ class Receiver:
         return claim
 
     def take_back(self) -> bool:
-        """Take back leases that have ended: nobody may have noticed, while nobody receives. Whether there were any."""
+        """Take back leases that have ended: nobody may have noticed, while nobody receives. Whether there were any.
+
+        Who may not, or can't now, has its answer without it.
+        """
         rounds = 0
-        while rounds < ROUNDS and self._tend():
-            rounds += 1
+        with contextlib.suppress(EngineError, ConfigError):
+            while rounds < ROUNDS and self._tend():
+                rounds += 1
         return rounds > 0
 
     def _tend(self) -> bool:
