@@ -142,6 +142,21 @@ async def test_a_program_starts_while_a_shard_is_away(masters: RedisCluster, url
     assert seconds < 2 * SOON
 
 
+async def test_a_program_starts_while_the_first_shard_is_away_and_the_others_were_never_used(
+    masters: RedisCluster, url: str
+) -> None:
+    async with AsyncQueue(url) as queue:
+        await queue.stats()
+        async with frozen(masters, queue, 0):
+            began = time.monotonic()
+            async with AsyncQueue(url) as new:
+                for _ in range(2 * SHARDS):
+                    await new.send("t", 1)
+                for shard in (1, 2):
+                    await new.send("t", 1, key=keys_of(shard, 1)[0])
+            assert time.monotonic() - began < 3 * SOON
+
+
 def begin(url: str, shard: int) -> list[Any]:
     """What a new program finds."""
     with Queue(url) as queue:

@@ -98,6 +98,8 @@ class Shards:
                 return
             try:
                 anchor.calls.pin()
+                # all know it from now on: a program may start while shard 0 is away
+                Round([shard for shard in self if shard is not anchor], lambda shard: shard.calls.pin()).answers()
                 return
             except ConfigError:
                 known = anchor.known_spread()  # somebody else was first; or this user may not write
