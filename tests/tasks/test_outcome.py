@@ -10,7 +10,7 @@ import pytest
 
 from bide import BadTime, Bury, Locked, Retry, Snooze, exponential, steps
 from bide.queue.tasks.definition import Definition
-from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, outcome
+from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, outcome, spent
 
 
 def task(backoff: Any = steps("1s", "5s")) -> Definition:  # noqa: B008
@@ -54,6 +54,13 @@ def test_a_wait_that_was_set_to_what_no_engine_takes_becomes_the_tasks_backoff(k
     error.delay_ms = ms
     assert became(error, attempt=2)[:2] == ("retry", 5_000)
     assert ("asked for a delay_ms of " in caplog.text) == (kind is Snooze or ms is not None)
+
+
+@pytest.mark.parametrize("seconds", [-1, 0.5, float("nan"), 10**30, "5", True])
+def test_a_retry_after_of_locked_that_was_set_to_what_no_engine_takes_becomes_a_second(seconds: Any) -> None:
+    error = Locked("the lock x is held")
+    error.retry_after = seconds
+    assert became(error) == Outcome("release", 1_000)
 
 
 def test_retry_from_an_error_keeps_that_errors_text() -> None:
@@ -215,3 +222,13 @@ def test_a_lock_that_the_handler_meets_is_no_attempt_unless_the_task_says_so() -
     assert became(met, of=saying(retry_for=Locked)) == Outcome("retry", 2_000, "Locked: The lock order:42 is taken")
     assert became(met, of=saying(no_retry_for=(Locked, ValueError))).verdict == "dead"
     assert became(met, of=saying(retry_for=ValueError)).verdict == "release"
+
+
+def test_of_a_message_that_has_had_more_attempts_than_its_task_allows_now_nothing_untrue_is_told() -> None:
+    """It may have failed twice while its task still had three, and no worker of it has died."""
+    over = spent(3, 1)
+    assert over is not None
+    assert over.error is not None
+    assert over.error.startswith("It has had 2 of 1 attempts")
+    assert "failed while its task had more" in over.error
+    assert spent(1, 1) is None

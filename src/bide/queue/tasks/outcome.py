@@ -99,7 +99,8 @@ def _decided(error: BaseException, task: Definition, attempt: int, tried_ms: int
             wait = error.delay_ms if _is_wait(error.delay_ms) else _without_wait(error, task, attempt, by_chance)
         return Outcome("retry", wait, error_text(error.__cause__ or said(error)))
     if isinstance(error, Locked) and not task.failing.names(Locked):  # as with on_conflict="defer"
-        return Outcome("release", 1_000 * error.retry_after)
+        wait = 1_000 * error.retry_after
+        return Outcome("release", wait if _is_wait(wait) else SOON)
     if not task.failing.tries_again(error):
         return Outcome("dead", 0, error_text(error))
     return Outcome("retry", _backoff(task, attempt, by_chance), error_text(error))
@@ -125,7 +126,8 @@ def spent(attempt: int, most: int) -> Outcome | None:
     """What becomes of a message that has had all its attempts, and whose handler must not begin again; None for others."""
     if attempt <= most:
         return None
-    return Outcome("dead", 0, f"Attempt {most}, the last, did not come to an end: its worker died, froze or took too long.")
+    said = f"It has had {attempt - 1} of {most} attempts, and the last did not come to an end: its worker died, froze or took too long"
+    return Outcome("dead", 0, f"{said}. Or it failed while its task had more attempts.")
 
 
 def decisive(error: BaseException) -> BaseException:
