@@ -4,13 +4,27 @@ import asyncio
 import inspect
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from bide import AsyncQueue, Bury, Failed, ManualClock, Queue, Retry, Snooze, Worker, current, current_batch, steps
+from bide import (
+    AsyncQueue,
+    Bury,
+    ConfigError,
+    Failed,
+    ManualClock,
+    NoResult,
+    Queue,
+    Retry,
+    Snooze,
+    Worker,
+    current,
+    current_batch,
+    steps,
+)
 from bide.queue.tasks import outcome
 
 LONG = 30.0  # seconds: a worker that has not come to an end by then has failed
@@ -43,6 +57,7 @@ class History(NamedTuple):
     seen: list[Any]
     left: tuple[int, int]
     dead: list[Any]
+    kept: list[Any]  # of what was sent, what its result is, or why there is none
 
 
 async def _done(result: Any) -> Any:
@@ -53,32 +68,38 @@ def _goes_on(stats: Any) -> int:
     return int(stats.scheduled + stats.ready + stats.leased)
 
 
-async def _history(play: Play) -> History:
+async def _result(queue: Any, sent: str) -> Any:
+    try:
+        return await _done(queue.result(sent, timeout=0))
+    except (NoResult, ConfigError) as error:
+        return type(error).__name__
+
+
+async def _history(play: Play, sent: Sequence[Any]) -> History:
     queue = play.queue
     stats = await _done(queue.stats("t"))
     dead = []
     for each in await _done(queue.messages("t", state="dead")):
         found = await _done(queue.get(each.id))
         dead.append((each.body, each.attempt, each.last_error, [(one.number, one.error) for one in found.attempts]))
-    return History(play.seen, (_goes_on(stats), stats.dead), sorted(dead, key=repr))
+    kept = [await _result(queue, each) for each in sent if isinstance(each, str)]
+    return History(play.seen, (_goes_on(stats), stats.dead), sorted(dead, key=repr), kept)
 
 
 def _travelled(play: Play) -> History:
     queue = play.queue
     queue.session.setup.middleware = tuple(play.middleware)
     if isinstance(queue, Queue):
-        for send in play.sends:
-            send()
+        sent = [send() for send in play.sends]
         queue.testing.advance("3h", raise_errors=False)
-        history = asyncio.run(_history(play))
+        history = asyncio.run(_history(play, sent))
         queue.close()
         return history
 
     async def go() -> History:
-        for send in play.sends:
-            await send()
+        sent = [await send() for send in play.sends]
         await queue.testing.advance("3h", raise_errors=False)
-        history = await _history(play)
+        history = await _history(play, sent)
         await queue.close()
         return history
 
@@ -89,12 +110,11 @@ def _worked(play: Play) -> History:
     queue = play.queue
 
     async def go() -> History:
-        for send in play.sends:
-            await _done(send())
+        sent = [await _done(send()) for send in play.sends]
         async with asyncio.timeout(LONG), Worker(queue, grace=0, middleware=play.middleware):
             while _goes_on(await _done(queue.stats("t"))):  # noqa: ASYNC110  (there is no event of the engine's)
                 await asyncio.sleep(0.005)
-        history = await _history(play)
+        history = await _history(play, sent)
         await _done(queue.close())
         return history
 
@@ -310,11 +330,32 @@ def no_arguments(play: Play) -> None:
     play.send([1])
 
 
-def returns(play: Play) -> None:
-    def handle() -> int:
+def _returning(value: Callable[[], Any], **options: Any) -> Callable[[Play], None]:
+    def scenario(play: Play) -> None:
+        def handle() -> Any:
+            return value()
+
+        play.task(handle, **{"keep": "1d", "max_attempts": 2, **options})
+        play.send()
+
+    return scenario
+
+
+def _bad() -> Any:
+    raise ValueError("bad")
+
+
+def acks_and_returns(play: Play) -> None:
+    def plain() -> int:
+        current().ack()
         return 3
 
-    play.task(handle, keep="1h")
+    async def handle() -> int:
+        await current().ack()
+        return 3
+
+    is_async = inspect.iscoroutinefunction(play.coloured(plain))
+    play.queue.task("t", keep="1d")(handle if is_async else plain)
     play.send()
 
 
@@ -351,7 +392,13 @@ SCENARIOS: dict[str, Callable[[Play], None]] = {
     "a batch that fails": batch_that_fails,
     "a wrong type": wrong_type,
     "no arguments": no_arguments,
-    "returns": returns,
+    "returns": _returning(lambda: 3),
+    "returns, and nothing is kept": _returning(lambda: 3, keep=None),
+    "returns nothing": _returning(lambda: None),
+    "returns what no body holds": _returning(object),
+    "returns too late": _returning(lambda: threading.Event().wait(0.3), timeout="100ms"),
+    "fails instead of returning": _returning(_bad),
+    "acks by itself and returns": acks_and_returns,
 }
 
 

@@ -126,8 +126,10 @@ def spent(attempt: int, most: int) -> Outcome | None:
     """What becomes of a message that has had all its attempts, and whose handler must not begin again; None for others."""
     if attempt <= most:
         return None
-    said = f"It has had {attempt - 1} of {most} attempts, and the last did not come to an end: its worker died, froze or took too long"
-    return Outcome("dead", 0, f"{said}. Or it failed while its task had more attempts.")
+    told = (
+        f"It has had {attempt - 1} of {most} attempts, and the last did not come to an end: its worker died, froze or took too "
+    )
+    return Outcome("dead", 0, f"{told}long. Or it failed while its task had more attempts.")
 
 
 def decisive(error: BaseException) -> BaseException:
