@@ -19,6 +19,7 @@ from bide import (
     NoResult,
     Queue,
     Retry,
+    Sent,
     Snooze,
     Worker,
     current,
@@ -82,7 +83,7 @@ async def _history(play: Play, sent: Sequence[Any]) -> History:
     for each in await _done(queue.messages("t", state="dead")):
         found = await _done(queue.get(each.id))
         dead.append((each.body, each.attempt, each.last_error, [(one.number, one.error) for one in found.attempts]))
-    kept = [await _result(queue, each) for each in sent if isinstance(each, str)]
+    kept = [await _result(queue, each) for each in sent if isinstance(each, Sent)]
     return History(play.seen, (_goes_on(stats), stats.dead), sorted(dead, key=repr), kept)
 
 

@@ -307,6 +307,23 @@ def test_a_crash_loop_is_slowed_down(shop: Shop) -> None:
     assert worker.stop()[0] == 0
 
 
+SLOW_TO_IMPORT = """
+if "--lifeline" in sys.orig_argv:
+    time.sleep(2.1)
+else:
+    import bide.worker.supervisor
+    bide.worker.supervisor.SHORT = 2.0
+"""
+
+
+def test_a_crash_loop_is_slowed_down_although_each_import_takes_long(shop: Shop) -> None:
+    shop.write(HANDLERS + SLOW_TO_IMPORT)
+    shop.queue.send_many("fatal", [Outgoing(max_attempts=1)] * 2)
+    worker = shop.start("--processes", "1", "--topics", "fatal", "--concurrency", "1")
+    worker.until("is replaced in 0.4 s")  # after the second
+    assert worker.stop()[0] == 0
+
+
 def test_a_dead_process_is_replaced_when_the_folder_for_temporary_files_was_removed(shop: Shop, tmp_path: Path) -> None:
     """As cleaners do with what nobody has touched for days."""
     (tmp_path / "temporary").mkdir()

@@ -20,7 +20,8 @@ from bide.worker.signals import stopped_by_signals
 from bide.worker.unburied import Killed, Unburied, handed_over
 
 _log = Log("bide.supervisor")
-SHORT = 5.0  # seconds: a process that lives no longer has something wrong with it
+SHORT = 5.0  # seconds: a process that works no longer has something wrong with it
+LOOK = 0.1  # seconds between two looks whether a process works by now
 LONGEST_WAIT = 10.0
 OVERTIME = 0.9  # seconds after the grace, then a process is killed
 LAST_WORDS = 0.5  # seconds: what the engine gets at least, for what killed processes held and to be let go of
@@ -34,8 +35,15 @@ class Child:
         self.process = process
         self.claim_log = claim_log
         self.born: float = time.monotonic()
+        self.began: float | None = None  # to work, as far as was seen
         self.frozen: bool = False  # it was killed since it gave no sign of life
         self._lifeline: int | None = lifeline
+
+    async def begins(self) -> None:
+        """See when it begins to work: to import a program may take it longer than a process lives that has something wrong."""
+        while not self.claim_log.health().seen:
+            await asyncio.sleep(LOOK)
+        self.began = time.monotonic()
 
     def stop(self) -> None:
         lifeline, self._lifeline = self._lifeline, None
@@ -155,7 +163,8 @@ class Supervisor:
                 await self._pause(wait)
                 continue
             code = await self._see_through(number, child, engine)
-            lived = time.monotonic() - child.born
+            died = time.monotonic()
+            worked = 0.0 if child.began is None else died - child.began
             begun = child.claim_log.health().seen > 0
             self._begun |= begun
             said = f"worker process {child.process.pid} {_frozen(self._lease_ms) if child.frozen else _ending(code, begun)}"
@@ -167,9 +176,10 @@ class Supervisor:
                 self._failed = True
                 self.stop()
                 return
-            failures = 0 if begun and (lived >= SHORT or code == STUCK) else failures + 1
+            failures = 0 if begun and (worked >= SHORT or code == STUCK) else failures + 1
             wait = _wait(failures) if failures > 1 else 0.0
-            _log.warning("The %s after %.1f s and is replaced%s.", said, lived, f" in {wait:.1f} s" if wait else "")
+            later = f" in {wait:.1f} s" if wait else ""
+            _log.warning("The %s after %.1f s and is replaced%s.", said, died - child.born, later)
             await self._pause(wait)
 
     async def _see_through(self, number: int, child: Child, engine: AsyncEngine) -> int:
@@ -179,6 +189,7 @@ class Supervisor:
             child.stop()
         ending = asyncio.create_task(child.process.wait())
         watching = asyncio.create_task(LeaseKeeper(child.claim_log, self._lease_ms).until_frozen(engine))
+        seeing = asyncio.create_task(child.begins())
         try:
             await asyncio.wait({ending, watching}, return_when=asyncio.FIRST_COMPLETED)
             if not ending.done():
@@ -187,8 +198,8 @@ class Supervisor:
                 child.kill()
             return await ending
         finally:
-            watching.cancel()
-            ending.cancel()
+            for each in (watching, seeing, ending):
+                each.cancel()
 
     async def _bury(self, number: int, child: Child, engine: AsyncEngine, unburied: Unburied, said: str, code: int) -> None:
         """Nothing of it stays, and what it held is given back."""
