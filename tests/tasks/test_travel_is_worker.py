@@ -69,7 +69,7 @@ def _goes_on(stats: Any) -> int:
     return int(stats.scheduled + stats.ready + stats.leased)
 
 
-async def _result(queue: Any, sent: str) -> Any:
+async def _result(queue: Any, sent: Sent) -> Any:
     try:
         return await _done(queue.result(sent, timeout=0))
     except (NoResult, ConfigError) as error:

@@ -41,7 +41,7 @@ class Child:
 
     async def begins(self) -> None:
         """See when it begins to work: to import a program may take it longer than a process lives that has something wrong."""
-        while not self.claim_log.health().seen:
+        while not self.claim_log.health().seen:  # noqa: ASYNC110  (another process sets it)
             await asyncio.sleep(LOOK)
         self.began = time.monotonic()
 
