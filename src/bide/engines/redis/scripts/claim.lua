@@ -148,8 +148,8 @@ local function lease(request, number, until_)
   local states, fulls, ids, tops, lives, flags = {}, {}, T.ids, T.topics, T.lives, T.flags
   for i = 1, T.count do
     fulls[i] = tops[i].head .. ids[i]
-    local some = flags[i] % INSTANT
-    local plain = some < 2 or some - some % 2 == HEADERS -- attempts, headers and instants need no care
+    local some = flags[i] % FLAG.instant
+    local plain = some < 2 or some - some % 2 == FLAG.headers -- attempts, headers and instants need no care
     states[i] = (plain and not lives[i]) and SIMPLE or OTHER
   end
   local text = table.concat(fulls)

@@ -15,7 +15,7 @@ local shown_bytes, FULL = 0, 1048576 -- told by this script, and how much is eno
 
 local function shown(topic, id, value, life, state)
   local text, large = life and life_text(life) or '', ''
-  if has(flags_of(id, value), LARGE) then large = call('GET', large_of(topic, id)) or '' end
+  if has(flags_of(id, value), FLAG.large) then large = call('GET', large_of(topic, id)) or '' end
   shown_bytes = shown_bytes + #value + #text + #large
   return {topic.digits, id, value, state, text, large}
 end

@@ -19,7 +19,7 @@ local function wanted(due) return (state == 'ready') == (due <= now) end
 local function end_one(topic, id, value, life)
   if state == 'dead' or not value or not expired(id, value, life) then count = count + 1 end
   finish(topic, id, value, life)
-  worked = worked + HARD + (value and has(flags_of(id, value), LARGE) and LARGER or 0)
+  worked = worked + HARD + (value and has(flags_of(id, value), FLAG.large) and LARGER or 0)
 end
 
 -- Of those that are in order: true when there are more.
@@ -43,9 +43,9 @@ local function choose(topic, at, from)
     if count + #found.plain >= limit then return false end
     local id = id_of(at.kind, at.slot, number)
     local flags = flags_of(id, value)
-    if has(flags, EXPIRES) or has(flags, KEYED) or has(flags, LARGE) then
+    if has(flags, FLAG.expires) or has(flags, FLAG.keyed) or has(flags, FLAG.large) then
       found.others[#found.others + 1] = {id, value}
-      if has(flags, LARGE) then worked = worked + LARGER end
+      if has(flags, FLAG.large) then worked = worked + LARGER end
       if not expired(id, value, nil) then count = count + 1 end
     else
       found.plain[#found.plain + 1] = id

@@ -5,7 +5,7 @@
 -- Plain messages, as put is told of them: sections of one topic and level each.
 
 local PLAIN = {[0] = 1, [1] = 3, [8] = 5, [9] = 7} -- flags (attempts, headers), and the least bytes they need
-for flags, least in pairs({[0] = 1, [1] = 3, [8] = 5, [9] = 7}) do PLAIN[flags + INSTANT] = least end
+for flags, least in pairs({[0] = 1, [1] = 3, [8] = 5, [9] = 7}) do PLAIN[flags + FLAG.instant] = least end
 
 local function take_sections(longest)
   local sections = {}
@@ -21,7 +21,7 @@ local function take_sections(longest)
         due, instant = due_of(asked, longest, now, ceiling, wall)
       end
       if #blob < (PLAIN[flags] or math.huge) then error('BADARG content', 0) end
-      if flags >= INSTANT and not instant then blob = char(flags - INSTANT) .. sub(blob, 2) end -- it is past, so for now
+      if flags >= FLAG.instant and not instant then blob = char(flags - FLAG.instant) .. sub(blob, 2) end -- it is past, so for now
       dues[i], blobs[i] = due, blob
     end
     sections[s] = section

@@ -72,7 +72,7 @@ local function with_attempts(topic, id, value, attempts)
   local kind, slot, n = location(id)
   local at = FLAGS_AT[sort_of(kind)]
   local flags, rest = byte(value, at), at + 1
-  if has(flags, ATTEMPTS) then rest = rest + 2 else flags = flags + ATTEMPTS end
+  if has(flags, FLAG.attempts) then rest = rest + 2 else flags = flags + FLAG.attempts end
   value = sub(value, 1, at - 1) .. char(flags) .. pack('>I2', attempts) .. sub(value, rest)
   call('LSET', bucket_of(topic, kind, slot, n), n % BUCKET, value)
   return value

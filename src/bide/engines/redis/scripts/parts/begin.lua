@@ -29,10 +29,10 @@ local function number(text)
   return value
 end
 
-local ARGS, NEXT = ARGV, 7 -- the arguments from here on are the verb's own
+local NEXT = 7 -- the arguments from here on are the verb's own
 local function take_text()
   NEXT = NEXT + 1
-  local value = ARGS[NEXT]
+  local value = ARGV[NEXT]
   if not value then error('BADARG a script of bide was given too few arguments', 0) end
   return value
 end

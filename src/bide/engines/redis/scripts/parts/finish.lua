@@ -20,7 +20,7 @@ local function finish(topic, id, value, life)
   local known = content(id, value)
   if known.key and not (life and has(life.marks, KEYLESS)) then holding.free(topic, known.key, id) end
   if known.expires then expiries.forget(full_of(topic, id)) end
-  if has(known.flags, LARGE) then call('UNLINK', large_of(topic, id)) end
+  if has(known.flags, FLAG.large) then call('UNLINK', large_of(topic, id)) end
   local kind, slot, n = location(id)
   local bucket = bucket_of(topic, kind, slot, n)
   if not end_entries(topic, bucket, 1) then call('LSET', bucket, n % BUCKET, '') end
@@ -61,7 +61,7 @@ end
 
 local function new_life(id, value)
   local due = born_due(id, value)
-  return {due = due, since = due, attempt = 0, level = level_of(id), marks = has(flags_of(id, value), INSTANT) and BY_CLOCK or 0, error = ''}
+  return {due = due, since = due, attempt = 0, level = level_of(id), marks = has(flags_of(id, value), FLAG.instant) and BY_CLOCK or 0, error = ''}
 end
 
 local function save_life(topic, id, life)
@@ -132,12 +132,11 @@ local function come_back(topic, id, value, life, due, began)
 end
 
 local drops = 0 -- dead letters that this script has dropped
-local DROPS = 100 -- dead letters that one script drops; tend drops the rest
 local TO_DROP = '0' -- a time in `graves`: the topic has too many dead letters, whatever their age
 
 -- Gives how many were dropped.
 local function drop_oldest_dead(topic, count)
-  count = math.min(count, DROPS - drops)
+  count = math.min(count, 100 - drops) -- one script drops no more; tend drops the rest
   if count <= 0 then return 0 end
   local ids = call('ZRANGE', topic.prefix .. 'dead', 0, count - 1)
   for _, id in ipairs(ids) do
@@ -168,7 +167,6 @@ end
 -- An empty topic is removed with all its keys. Of a slot only the last bucket can be left. If there are very many slots, they
 -- are freed later, a part at a time.
 
-local FREED = 1000 -- slots that one script frees
 
 local function last_buckets(prefix, names, births)
   local found = {}
@@ -193,7 +191,7 @@ drop = function(topic)
       if births > 0 then doomed[#doomed + 1] = bucket_of(topic, kind_of(level, sort), floor((births - 1) / ROW), (births - 1) % ROW) end
     end
   end
-  if call('HLEN', slots) > FREED then
+  if call('HLEN', slots) > 1000 then -- one script frees no more
     call('ZADD', P .. 'retired', format('%d', now), topic.digits)
     need_upkeep(now)
   else
@@ -224,7 +222,7 @@ local function free_slots(prefix)
   for level = 0, 2 do
     for sort = COARSE, FINEST do
       local key = prefix .. 'o' .. kind_of(level, sort)
-      local names = call('ZRANGE', key, 0, FREED - 1)
+      local names = call('ZRANGE', key, 0, 999)
       if #names > 0 then
         local doomed = last_buckets(prefix, names, call('HMGET', prefix .. 'slots', unpack(names)))
         if #doomed > 0 then call('UNLINK', unpack(doomed)) end

@@ -16,8 +16,7 @@ local BUCKET = 64
 local ROW = 1048576 -- numbers of a row that share a slot
 
 local FIRST = byte('A') -- of the kinds
-local LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWX'
-local function kind_of(level, sort) return sub(LETTERS, level * 8 + sort + 1, level * 8 + sort + 1) end
+local function kind_of(level, sort) return char(FIRST + level * 8 + sort) end
 local function level_of(kind) return floor((byte(kind) - FIRST) / 8) end
 local function sort_of(kind) return (byte(kind) - FIRST) % 8 end
 local function is_kind(text) return byte(text) >= FIRST and byte(text) <= byte('X') end -- also of what begins with one
@@ -56,8 +55,7 @@ local function parts_of(full) return format('%x', (unpack_('>I5', full))), sub(f
 -- What has changed since it was sent (its time, its attempts, its level, its death) is in the hash `life`: due, since,
 -- attempt, level, marks, error. Whoever has a life is looked for in the zsets alone, never in its slot.
 
-local ATTEMPTS, EXPIRES, KEYED, HEADERS, LARGE, INSTANT = 1, 2, 4, 8, 16, 32 -- the last: it was sent for an instant
-local LONG_KEY = 255 -- the first byte of the length of a key that has so many bytes or more; two more tell it
+local FLAG = {attempts = 1, expires = 2, keyed = 4, headers = 8, large = 16, instant = 32} -- the last: it was sent for an instant
 -- Another mark is 2: records of its failed attempts, as engines/traces.py has them, are in a key of their own, which has the
 -- name of that of a large body and `:t` behind it. No claim reads it. And 4: a second field of `life`, its id and a b, has its
 -- `since`, and when its first attempt began. That counts only while the life has the same `since`: a release that does not know
@@ -66,18 +64,16 @@ local KEYLESS = 1 -- a mark: a successor has taken its key over
 local BY_CLOCK = 8 -- another: its due time is an instant. A release before leaves it there with any time: it may come late then
 
 -- While the clock is behind engine time, it holds instants back. In the zset they have a time at which they are looked at again,
--- which is when the clock reaches them, unless it is set again; so they are looked at after AGAIN ms, too.
-local AGAIN = 10000
-
+-- which is when the clock reaches them, unless it is set again; so they are looked at after ten seconds, too.
 local function has(flags, flag) return flags % (2 * flag) >= flag end
 
 -- What engine time is when the clock reaches an instant: while it is behind, at half its speed. Rounded up, so never too early.
 local function reached_at(due) return math.max(due, now + math.ceil((due - wall) / 2)) end
 
-local function look_again_at(due) return due > now and due or math.min(reached_at(due), now + AGAIN) end
+local function look_again_at(due) return due > now and due or math.min(reached_at(due), now + 10000) end
 
 -- Whether engine time comes to what is due then only later, if it is an instant.
-local function waits(due, flags) return wall < now and due < 2 * now - wall and has(flags, INSTANT) end
+local function waits(due, flags) return wall < now and due < 2 * now - wall and has(flags, FLAG.instant) end
 
 local function flags_of(id, value) return byte(value, FLAGS_AT[sort_of(id)]) end
 
@@ -93,12 +89,12 @@ local function content(id, value)
   local flags = byte(value, at)
   local found = {flags = flags, attempts = 3}
   at = at + 1
-  if has(flags, ATTEMPTS) then found.attempts, at = unpack_('>I2', value, at) end
-  if has(flags, EXPIRES) then found.expires, at = unpack_('>I6', value, at) end
-  if has(flags, KEYED) then
+  if has(flags, FLAG.attempts) then found.attempts, at = unpack_('>I2', value, at) end
+  if has(flags, FLAG.expires) then found.expires, at = unpack_('>I6', value, at) end
+  if has(flags, FLAG.keyed) then
     local length
     length, at = byte(value, at), at + 1
-    if length == LONG_KEY then length, at = unpack_('>I2', value, at) end
+    if length == 255 then length, at = unpack_('>I2', value, at) end -- a key of so many bytes or more: two more tell it
     found.key = sub(value, at, at + length - 1)
   end
   return found
@@ -141,7 +137,7 @@ end
 
 local function is_instant(id, value, life)
   if life then return has(life.marks, BY_CLOCK) end
-  return has(flags_of(id, value), INSTANT)
+  return has(flags_of(id, value), FLAG.instant)
 end
 
 -- A new time for a life: an instant, or not.
@@ -170,7 +166,7 @@ local function state_of(topic, id, life)
 end
 
 local function expiry_of(id, value, life)
-  if not has(flags_of(id, value), EXPIRES) then return nil end
+  if not has(flags_of(id, value), FLAG.expires) then return nil end
   local known = content(id, value)
   return (life and life.since or born_due(id, value)) + known.expires
 end

@@ -35,8 +35,8 @@ end
 
 -- Its time is no instant: it is past, or another time has come before it.
 local function set_delayed(new)
-  if not has(new.known.flags, INSTANT) then return end
-  new.known.flags = new.known.flags - INSTANT
+  if not has(new.known.flags, FLAG.instant) then return end
+  new.known.flags = new.known.flags - FLAG.instant
   new.blob = char(new.known.flags) .. sub(new.blob, 2)
 end
 
@@ -56,7 +56,7 @@ local function take_others(longest)
     if new.operation ~= '' then new.operation = new.topic .. '\n' .. new.key .. '\n' .. new.operation end
     new.known = content(kind_of(0, READY), '........' .. new.blob) -- read as it would be in a row
     local flags = new.known.flags
-    if flags > 63 or has(flags, KEYED) ~= (new.key ~= '') or has(flags, LARGE) ~= (new.large ~= '') then error('BADARG content', 0) end
+    if flags > 63 or has(flags, FLAG.keyed) ~= (new.key ~= '') or has(flags, FLAG.large) ~= (new.large ~= '') then error('BADARG content', 0) end
     if not instant then set_delayed(new) end
     others[i] = new
   end
@@ -74,7 +74,7 @@ local function write_expiring()
 end
 
 local function keep_beside(topic, id, new, since)
-  if has(new.known.flags, LARGE) then call('SET', large_of(topic, id), new.large) end
+  if has(new.known.flags, FLAG.large) then call('SET', large_of(topic, id), new.large) end
   if new.known.expires then
     expiries.expect(topic)
     expiring[#expiring + 1], expiring[#expiring + 2] = since + new.known.expires, full_of(topic, id)
@@ -194,7 +194,7 @@ do
   local function replace(topic, id, value, state, life, new)
     local old, due = content(id, value), new.due
     if new.max_wait then due = rules.due_of(topic, id, value, life, new) end
-    local instant = has(new.known.flags, INSTANT)
+    local instant = has(new.known.flags, FLAG.instant)
     if new.if_exists == 'later' then -- if one of the two is an instant, so is the later: rather late than early
       due = math.max(due, life and life.due or born_due(id, value))
       instant = due > wall and (instant or is_instant(id, value, life))
@@ -204,7 +204,7 @@ do
       write_expiring() -- it may be among them
       expiries.forget(full_of(topic, id))
     end
-    if has(old.flags, LARGE) then call('UNLINK', large_of(topic, id)) end
+    if has(old.flags, FLAG.large) then call('UNLINK', large_of(topic, id)) end
     if life and has(life.marks, 2) then call('UNLINK', large_of(topic, id) .. ':t') end
     local kind, slot, n = location(id)
     call('LSET', bucket_of(topic, kind, slot, n), n % BUCKET, sub(value, 1, FLAGS_AT[sort_of(kind)] - 1) .. new.blob)

@@ -69,7 +69,7 @@ do
     end
     if how ~= 'later' then return end
     local tail = new.large ~= '' and new.large or sub(new.blob, tails.at(new.blob, 1))
-    if not has(byte(new.blob), HEADERS) or not first_in(tail) then return end
+    if not has(byte(new.blob), FLAG.headers) or not first_in(tail) then return end
     new.if_exists, new.max_wait = how, number(longest)
   end
 
@@ -90,13 +90,13 @@ do
     if not body then return result end
     if #body > new.largest then return nil end
     tail = sub(tail, 1, from - 1) .. body
-    if has(flags, LARGE) then
+    if has(flags, FLAG.large) then
       call('SET', large_of(topic, id), tail)
     else
       local head = sub(value, at + 1, tails.at(value, at) - 1)
       if #tail > LONG then
         call('SET', large_of(topic, id), tail)
-        flags, tail = flags + LARGE, ''
+        flags, tail = flags + FLAG.large, ''
       end
       local kind, slot, n = location(id)
       call('LSET', bucket_of(topic, kind, slot, n), n % BUCKET, sub(value, 1, at - 1) .. char(flags) .. head .. tail)
@@ -137,7 +137,7 @@ do
   -- When a message is due that a later send moves. A delivery ends what was sent before.
   function rules.due_of(topic, id, value, life, new)
     local delivered = life and life.attempt > 0
-    local first = not delivered and has(flags_of(id, value), HEADERS) and first_in(tails.of(topic, id, value)) or ceiling
+    local first = not delivered and has(flags_of(id, value), FLAG.headers) and first_in(tails.of(topic, id, value)) or ceiling
     mark(new, first)
     if new.due <= first + new.max_wait then return new.due end
     set_delayed(new)

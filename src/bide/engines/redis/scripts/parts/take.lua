@@ -7,7 +7,7 @@ local function add_taken(topic, id, value, life, flags)
   local position = T.count + 1
   T.count, T.topics[position], T.ids[position], T.values[position], T.lives[position], T.flags[position] = position, topic, id, value, life, flags
   bytes = bytes + #value
-  if has(flags, LARGE) then
+  if has(flags, FLAG.large) then
     T.large[position] = call('GET', large_of(topic, id)) or ''
     bytes = bytes + #T.large[position]
   end
@@ -17,7 +17,7 @@ local held_back = {} -- times and ids by turns: instants that the clock has not 
 
 local function hand_out(topic, id, value, life)
   local flags = flags_of(id, value)
-  if has(flags, EXPIRES) and expiry_of(id, value, life) <= now then
+  if has(flags, FLAG.expires) and expiry_of(id, value, life) <= now then
     finish(topic, id, value, life)
     return 0
   end
