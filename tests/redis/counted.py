@@ -1,5 +1,6 @@
 """What each script costs, in numbers that no load of the machine moves: commands that it calls, bytes that go to and fro."""
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -41,15 +42,17 @@ def counted(client: redis.Redis) -> Iterator[list[Ran]]:
     for script in scripts().values():
         client.script_load(script.text)
     run, ran = AsyncConnection.run, list[Ran]()
+    alone = asyncio.Lock()  # scripts of several shards run side by side, and what they call is counted for the whole server
 
     async def listen(
         connection: AsyncConnection, script: Script | None, keys: Sequence[str], args: Sequence[Any], **how: Any
     ) -> Any:
-        client.config_resetstat()
-        answer = await run(connection, script, keys, args, **how)
-        if script:
-            ran.append(Ran(script.name, called(client), size(args), size(answer)))
-        return answer
+        async with alone:
+            client.config_resetstat()
+            answer = await run(connection, script, keys, args, **how)
+            if script:
+                ran.append(Ran(script.name, called(client), size(args), size(answer)))
+            return answer
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(AsyncConnection, "run", listen)

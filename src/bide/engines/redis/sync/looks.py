@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from bide.engines.base import Scanned, Window
+from bide.engines.base import Scanned, Stored, Window
 from bide.engines.redis.failures import OtherSpread
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.presence import HASTE
@@ -54,12 +54,19 @@ class Looks:
                     chosen = page.choose(searches)
                     by_shard = sending.by_shard(chosen, lambda each: each.shard)
                     parts = [(there[number], [chosen[i] for i in at]) for number, at in by_shard.items()]
-                    told = self._ask(parts, lambda shard, some: shard.show(topic, some, now, self._patience))
+                    told = self._ask(parts, lambda shard, some: self._shown(shard, topic, some, now))
                     pairs = zip(by_shard.values(), told, strict=True)
                     messages = {i: each for at, shown in pairs for i, each in zip(at, shown, strict=True)}
                     page.show(messages[i] for i in range(len(chosen)))
                 if self._namespace.spread is spread:  # else there are other shards, too
                     return replace(page.page(), missing=self._missing())
+
+    def _shown(self, shard: Shard, topic: str, found: Sequence[listing.Found], now: int | None) -> list[Stored | None]:
+        """In pieces, as no script does much."""
+        told: list[Stored | None] = []
+        for first in range(0, len(found), sending.PART):
+            told += shard.show(topic, found[first : first + sending.PART], now, self._patience)
+        return told
 
     def stats(self, topic: str | None, but: Collection[str], window: Window | None, now: int | None) -> Stats:
         told: dict[str, list[Stats]] = {}
