@@ -135,6 +135,7 @@ def test_a_master_that_becomes_a_replica_for_a_while_is_waited_for(pair: tuple[R
     with Queue(master.url) as queue:
         queue.send("t", 1)
         with master.client() as client, other.client() as successor:
+            assert client.wait(1, 5_000) == 1
             successor.replicaof("NO", "ONE")
             client.replicaof("127.0.0.1", other.port)
             wait_for_link(master)
