@@ -135,7 +135,7 @@ async def test_all_that_a_worker_does_is_written_down(tmp_path: Path) -> None:
     topics = {each.call: each.topic for each in records if each.result == "invoke"}
     ends = {(each.op, topics[each.call], each.result) for each in records if each.call in topics}
     assert {("handle", "good", "ok"), ("extend", "good", "ok"), ("ack", "good", "ok")} <= ends
-    assert {("handle", "bad", "fail"), ("retry", "bad", "ok")} <= ends
+    assert {("handle", "bad", "fail"), ("bury", "bad", "ok")} <= ends
     assert not check([path]).violations
 
 
