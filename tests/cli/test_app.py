@@ -30,7 +30,7 @@ def test_the_installed_command_does_a_whole_life(folder: Path) -> None:
 
     def run(*arguments: str) -> str:
         ended = subprocess.run([command, *arguments], capture_output=True, text=True, check=True, env=plain_environment())
-        assert ended.stderr == ""
+        assert ended.stderr == "" or (arguments[0] == "send" and "a new queue was created in" in ended.stderr)
         return ended.stdout
 
     sent = json.loads(run("send", "order.cancel", '{"order": 42}', "--delay", "15m", "--json"))

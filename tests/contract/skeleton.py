@@ -160,8 +160,7 @@ class Skeleton(AsyncEngine):
         if message is None:
             return "lost"
         if end.verdict == "done":
-            del self._shelf.messages[message.id]
-            return "done"
+            return "done" if self._shelf.messages.pop(message.id) is message else "lost"
         most = end.attempts or message.new.max_attempts
         if end.verdict == "dead" or (end.verdict == "retry" and message.attempt >= most):
             self._shelf.bury(message, end.error)
@@ -224,8 +223,7 @@ class Skeleton(AsyncEngine):
         return base.Tended(did[0], did[1], did[2], did[3], len(work) > budget)
 
     async def wait(self, topics: Sequence[str], timeout: float) -> None:
-        signal = AsyncSignal()
-        sleeper = Sleeper(signal, topics)
+        sleeper = Sleeper(signal := AsyncSignal(), topics)
         if not self._shelf.sleepers.add(sleeper):
             return
         self._asleep.add(signal)
@@ -238,8 +236,8 @@ class Skeleton(AsyncEngine):
             self._shelf.sleepers.wake([] if sleeper.woken_by is None else [sleeper.woken_by])
 
     async def get(self, refs: Sequence[Ref], *, brief: bool = False, now: Now = None) -> list[base.Stored | None]:
-        at, found = self._shelf.at(now), [self._shelf.find(ref.id) for ref in refs]
-        return [None if message is None else message.stored(at) for message in found]
+        found = map(self._shelf.find, (ref.id for ref in refs))
+        return [None if each is None else each.stored(self._shelf.at(now)) for each in found]
 
     async def scan(self, topic: str, state: State | None, limit: int, after: Text = None, *, now: Now = None) -> base.Scanned:
         at, begin = self._shelf.at(now), None if after is None else _mark(after)

@@ -55,7 +55,7 @@ def test_ends_of_other_messages_do_not_wait_for_one_that_is_locked(
 
 def test_ends_of_messages_that_nobody_has_locked_are_one_statement(postgres_url: str) -> None:
     """Row by row, each would be read twice as often. The version before its claim is read, too."""
-    call = "select bide.end_each(null, %s, '{t}', %s, null, null, null, null, null, false, 10, null)"
+    call = "select bide.end_deliveries(null, %s, '{t}', %s, null, null, null, null, null, null, false, 10, null)"
     with Queue(postgres_url) as queue, psycopg.connect(postgres_url) as client:
         queue.send_many("t", range(200))
         deliveries = queue.receive("t", limit=200)

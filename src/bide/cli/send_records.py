@@ -20,7 +20,6 @@ from bide.core.codec import JSON, MAX_BODY, Encoded
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import NewMessage
 from bide.errors import BadBody, BadMessage, BideError
-from bide.queue.deliveries import attempts_left
 from bide.types import IfExists, Priority, State
 
 if TYPE_CHECKING:
@@ -193,6 +192,8 @@ def _read(file: BinaryIO, wanted: Wanted) -> Iterator[Line]:
 
 def _message(record: Record, envelope: "Envelope", wanted: Wanted, now: int) -> NewMessage:
     """The message as it was: its body to the byte, its time, and what is left of its attempts and of its life."""
+    from bide.queue.deliveries import attempts_left
+
     pending = record.state in ("scheduled", "ready")
     made = record.attempt if record.state != "dead" else 0
     begin = record.due_ms if record.state == "dead" else max(record.due_ms, now)

@@ -14,7 +14,6 @@ from bide.cli.progress import progress
 from bide.cli.table import Table
 from bide.core import json_shapes
 from bide.core.amounts import plural
-from bide.queue.choosing import complete
 from bide.types import Info, State, Stats, Where
 
 if TYPE_CHECKING:
@@ -114,6 +113,8 @@ class Meant(NamedTuple):
         return any(counts.about for counts in self._counts())
 
     def _counts(self) -> list[Stats]:
+        from bide.queue.choosing import complete
+
         topics = self.topics
         if topics == [self.pattern]:
             return [complete(self.queue.stats(self.pattern))]
@@ -122,6 +123,8 @@ class Meant(NamedTuple):
 
     def pages(self) -> Iterator[Iterable[Info]]:
         """All that are meant, as they are now."""
+        from bide.queue.choosing import complete
+
         if self.ids and self.queue.capabilities.lookup:
             found = (self.queue.get(id) for id in self.ids)
             yield [info for info in found if info and info.topic == self.pattern and info.state in self.states]

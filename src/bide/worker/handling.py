@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -246,22 +247,21 @@ class Handlers:
 
     async def _inside(self, handling: Handling) -> None:
         """Through the middleware, the first of them outermost. What can't be read is an error that it sees, and can't undo."""
-        try:
-            arguments: dict[str, Any] | Unread = handling.arguments()
-        except Unread as error:
-            arguments = error
+        arguments: dict[str, Any] | None = None
+        with suppress(Unread):  # it is raised anew where the middleware sees it: kept here, it would keep its own frames alive
+            arguments = handling.arguments()
         self._begins(handling)
         inner: Callable[[], Awaitable[None]] = partial(self._call, handling, arguments)
         for each in self._middleware:
             inner = partial(each, handling.delivery, inner)
         await inner()
-        if isinstance(arguments, Unread) and not handling.ended:
-            raise arguments
+        if arguments is None and not handling.ended:
+            handling.arguments()
 
-    async def _call(self, handling: Handling, arguments: dict[str, Any] | Unread) -> None:
+    async def _call(self, handling: Handling, arguments: dict[str, Any] | None) -> None:
         """As the middleware sees it: what takes too long raises TimeoutError, and nothing is returned."""
-        if isinstance(arguments, Unread):
-            raise arguments
+        if arguments is None:
+            arguments = handling.arguments()
         try:
             await (handling.task.run(**arguments) if handling.task.is_async else self._in_thread(handling, arguments))
         except asyncio.CancelledError:
