@@ -19,7 +19,7 @@ from bide.types import Sent
 from tests.rabbitmq.ledger import Ledger
 from tests.rabbitmq.patient import patient
 
-LACKS = ("cancel", "lookup", "keys", "idempotent", "inspect", "pause", "priority", "ordered")
+LACKS = ("cancel", "lookup", "keys", "idempotent", "inspect", "pause", "priority", "ordered", "instants")
 ABLE = replace(CAPABILITIES, **dict.fromkeys(LACKS, False))
 HIDDEN, HALF = 3, 1  # claims that a message is late by, and of them those that are told of one message only
 
