@@ -191,7 +191,8 @@ drop = function(topic)
       if births > 0 then doomed[#doomed + 1] = bucket_of(topic, kind_of(level, sort), floor((births - 1) / ROW), (births - 1) % ROW) end
     end
   end
-  if call('HLEN', slots) > 1000 then -- one script frees no more
+  local FREED = 1000 -- slots whose buckets go at once
+  if call('HLEN', slots) > FREED then
     call('ZADD', P .. 'retired', format('%d', now), topic.digits)
     need_upkeep(now)
   else
