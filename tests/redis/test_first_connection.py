@@ -111,6 +111,13 @@ async def test_a_worker_that_is_there_before_its_server_goes_on_trying(
     assert "goes on trying" in caplog.text
 
 
+def wait_for_copy(master: RedisServer) -> None:
+    """Until its replica has all that was written so far; WAIT counts the writes of its own connection only."""
+    with master.client() as client:
+        client.set("written", "last")
+        assert client.wait(1, 5_000) == 1
+
+
 @pytest.fixture
 def pair(new_redis: NewRedis) -> tuple[RedisServer, RedisServer]:
     master = new_redis(repl_diskless_sync_delay=0)
@@ -126,6 +133,7 @@ async def test_a_replica_in_the_url_is_refused_with_its_masters_place(
     master, replica = pair
     await fails_at_once(send(replica.url, colour), ConfigError, rf"is a replica.*Name its master.*127.0.0.1:{master.port}")
     await send(master.url, colour)
+    wait_for_copy(master)
     with Queue(replica.url) as queue:
         assert queue.stats("t").ready == 1
 
@@ -134,8 +142,8 @@ def test_a_master_that_becomes_a_replica_for_a_while_is_waited_for(pair: tuple[R
     master, other = pair
     with Queue(master.url) as queue:
         queue.send("t", 1)
+        wait_for_copy(master)
         with master.client() as client, other.client() as successor:
-            assert client.wait(1, 5_000) == 1
             successor.replicaof("NO", "ONE")
             client.replicaof("127.0.0.1", other.port)
             wait_for_link(master)

@@ -152,8 +152,8 @@ async def test_who_stores_the_old_way_in_a_shard_that_never_had_a_message_comes_
     """It slept through the whole reshard, between shard 0 and the other one."""
     url = f"{redis_url}?shards=3"
     async with bench_at(url, colour) as asleep, bench_at(url, colour) as awake:
-        generation = shop(url)._namespace.spread.current
-        place = {key: shop(url)._namespace.shard_of(NewMessage("t", b"", key=key), 0, generation) for key in KEYS}
+        namespace = shop(url)._namespace
+        place = {key: namespace.shard_of(NewMessage("t", b"", key=key), 0, namespace.placed(0, 3)) for key in KEYS}
         first = await awake.put("t", key=next(key for key in KEYS if place[key] == 0))
         await awake.engine.cancel([Ref(first.id)], now=awake.now)
         engine: Any = asleep.engine if colour == "async" else asleep.engine.engine  # type: ignore[attr-defined]
