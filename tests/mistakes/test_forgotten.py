@@ -70,3 +70,37 @@ def test_it_may_be_left_unsaid(shop: pytest.Pytester) -> None:
 def test_a_guard_that_is_mistyped_is_told(shop: pytest.Pytester) -> None:
     ended = run(shop, "yes")
     ended.stderr.fnmatch_lines(["*bide_guard is yes. Give true, warn or false.*"])
+
+
+def test_a_queue_that_somebody_else_has_opened_is_refused_as_well(shop: pytest.Pytester) -> None:
+    shop.makepyfile(
+        test_shop="""
+import pytest
+from shop import queue
+
+queue.open()
+
+@pytest.mark.bide_real
+def test_means_it():
+    queue.send("mail", 1)
+
+def test_forgets():
+    queue.send("mail", 2)
+
+def test_forgets_as_well():
+    queue.receive("mail")
+
+@pytest.mark.bide_real
+def test_sees_what_there_is():
+    assert [each.body for each in queue.messages("mail")] == [1]
+"""
+    )
+    ended = run(shop, "true")
+    ended.assert_outcomes(passed=2, failed=2)
+
+
+def test_tests_in_several_processes_are_named(shop: pytest.Pytester) -> None:
+    shop.makeini("[pytest]\npythonpath = .\n")
+    ended = shop.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:randomly", "--numprocesses", "2")
+    ended.assert_outcomes(passed=5)
+    ended.stdout.fnmatch_lines(["bide: test_shop.py::test_forgets has used sqlite://*shop.db for real.*"])

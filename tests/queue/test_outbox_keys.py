@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bide import CancelResult, Queue, RescheduleResult, Unsupported
+from bide import CancelResult, OutcomeUnknown, Queue, RescheduleResult, Unavailable, Unsupported
 from bide.engines.base import Claim
 from bide.queue import outbox
 
@@ -181,6 +181,37 @@ def test_what_runs_already_is_running(queue: Queue, own: sqlite3.Connection) -> 
     [held] = queue.receive("t")
     assert queue.cancel(topic="t", key="k") is CancelResult.RUNNING
     held.ack()
+
+
+def test_a_successor_that_waits_is_cancelled_while_the_one_before_it_runs(queue: Queue, own: sqlite3.Connection) -> None:
+    """As it is a moment later, when it is in the queue."""
+    queue.send("t", "runs", key="k")
+    [running] = queue.receive("t")
+    for relayed in (False, True):
+        committed(queue, own, "successor", delay="1h")
+        if relayed:
+            queue.relay(wait=False)
+        assert queue.cancel(topic="t", key="k") is CancelResult.CANCELLED
+    running.ack()
+    assert queue.relay(wait=False) == 0
+
+
+def test_what_was_cancelled_in_the_outbox_is_told_though_the_queue_does_not_answer(
+    queue: Queue, own: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any, **__: Any) -> Any:
+        raise Unavailable("It does not answer.")
+
+    committed(queue, own, 1)
+    found = queue.session.open()
+    with monkeypatch.context() as patch:
+        patch.setattr(found.engine, "cancel", away)
+        with pytest.raises(OutcomeUnknown, match=r"What waited in the outbox is cancelled.*cancel again.*does not answer"):
+            queue.cancel(topic="t", key="k")
+        with pytest.raises(Unavailable):
+            queue.cancel(topic="t", key="k")
+    assert queue.cancel(topic="t", key="k") is CancelResult.GONE
+    assert queue.relay(wait=False) == 0
 
 
 def test_all_that_waits_with_a_key_is_cancelled(queue: Queue, own: sqlite3.Connection) -> None:

@@ -41,22 +41,19 @@ class Source(Protocol):
 class Guarded:
     """A place whose engines are guarded, for the hooks that are given and for those who read the log at DEBUG."""
 
-    in_tests: ClassVar[Callable[["Guarded"], None] | None] = None  # the pytest plugin's, told of each engine that is made
+    in_tests: ClassVar[Callable[[Settings, Source], None] | None] = None  # the pytest plugin's, told of each use by a queue
 
-    def __init__(self, plain: Source, hooks: Sequence[Hook] = (), *, for_test: bool = False) -> None:
+    def __init__(self, plain: Source, hooks: Sequence[Hook] = ()) -> None:
         self.capabilities: Capabilities = plain.capabilities
         self.shown: str = plain.shown
         self.namespace: str = plain.namespace
         self.plain: Source = plain
-        self.for_test: bool = for_test
         self._hooks = hooks
 
     def aio(self) -> AsyncEngine:
-        self._tell_tests()
         return AsyncGuard(self.plain.aio(), self.shown, hooks_for(self._hooks))
 
     def sync(self) -> Engine:
-        self._tell_tests()
         return Guard(self.plain.sync(), self.shown, hooks_for(self._hooks))
 
     def examine(self) -> Sequence[Finding]:
@@ -64,10 +61,6 @@ class Guarded:
 
     def mend(self) -> Sequence[Finding] | None:
         return self.plain.mend()
-
-    def _tell_tests(self) -> None:
-        if Guarded.in_tests is not None:
-            Guarded.in_tests(self)
 
 
 _REDIS = ("bide.engines.redis", "redis")
@@ -116,7 +109,7 @@ def source(settings: Settings, hooks: Sequence[Hook] = ()) -> Source:
             raise
         raise MissingExtra(f'{scheme}:// needs the package {missing.name}: pip install "bide[{extra}]"') from missing
     made: Source = engine.source(settings)
-    return Guarded(made, hooks, for_test=settings.for_test)
+    return Guarded(made, hooks)
 
 
 def scheme_of(url: str) -> str:

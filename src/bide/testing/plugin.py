@@ -10,11 +10,12 @@ def test_an_unpaid_order_is_cancelled(bide_queue):
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bide.engines.registry import Guarded
+from bide.engines.base import Settings
+from bide.engines.registry import Guarded, Source
 from bide.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -47,7 +48,6 @@ class _RealQueues:
         self._refuse = refuse
         self._test: pytest.Item | None = None
         self._used: dict[str, str] = {}  # by the queue as it is shown: the first test
-
         Guarded.in_tests = self._meet
 
     @pytest.hookimpl(tryfirst=True)
@@ -61,14 +61,26 @@ class _RealQueues:
     def pytest_unconfigure(self) -> None:
         Guarded.in_tests = None
 
-    def _meet(self, place: Guarded) -> None:
-        if self._test is None or place.for_test or not place.capabilities.persistent:
+    def _meet(self, settings: Settings, place: Source) -> None:
+        if self._test is None or settings.for_test or not place.capabilities.persistent:
             return
         if self._test.get_closest_marker("bide_real") is not None:
             return
         if self._refuse:
             raise ConfigError(f"This test uses {place.shown} for real. {MOVE}, or mark the test with @pytest.mark.bide_real.")
         self._used.setdefault(place.shown, self._test.nodeid)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """A process of pytest-xdist hands on what its tests have used."""
+        output = getattr(session.config, "workeroutput", None)
+        if output is not None:
+            output["bide_used"] = self._used
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        for shown, test in getattr(node, "workeroutput", {}).get("bide_used", {}).items():
+            self._used.setdefault(shown, test)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         for shown, test in self._used.items():

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, End, Ended, Move, NewMessage, Ref
+from bide.engines.registry import Guarded
 from bide.errors import BadOption, BideError, ConfigError, Exists, Unavailable, Unsupported
 from bide.queue.affinity import AsyncAffinity
 from bide.queue.aio.opened import AsyncOpened
@@ -53,6 +54,8 @@ class AsyncSession:
 
     async def open(self) -> AsyncOpened:
         """What is open; opened on first use, again in a forked child, and when the event loop that used it has been closed."""
+        if Guarded.in_tests is not None:
+            Guarded.in_tests(self.setup.settings, self.setup.source)
         if self._affinity.moved():
             self._leave()
         opened = self._opened

@@ -9,6 +9,7 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from bide.engines.base import MAX_BATCH, End, Ended, Move, NewMessage, Ref
+from bide.engines.registry import Guarded
 from bide.engines.sync import Engine
 from bide.errors import BadOption, BideError, ConfigError, Exists, Unavailable, Unsupported
 from bide.queue.affinity import Affinity
@@ -53,6 +54,8 @@ class Session:
 
     def open(self) -> Opened:
         """What is open; opened on first use, again in a forked child, and when the event loop that used it has been closed."""
+        if Guarded.in_tests is not None:
+            Guarded.in_tests(self.setup.settings, self.setup.source)
         if self._affinity.moved():
             self._leave()
         opened = self._opened

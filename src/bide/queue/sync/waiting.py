@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from bide.engines.base import MAX_BATCH, Move, Ref, Stored
 from bide.engines.sync import Engine
-from bide.errors import Unsupported
+from bide.errors import OutcomeUnknown, Unavailable, Unsupported
 from bide.queue import outbox
 from bide.types import CancelResult, RescheduleResult, Sent, State
 
@@ -42,21 +42,31 @@ class Waiting:
         return sorted(wanted, key=lambda each: each.id)
 
     def cancel(self, which: Ref, connection: object | None) -> CancelResult:
-        """CANCELLED is what neither is delivered nor will be. What a relay has is sent by the same operation first: so that of
-        the relay finds it sent already, and does nothing.
+        """What is pending decides, as in the queue, where one with its key may run. What a relay has is sent by the same
+        operation first: so that of the relay finds it sent already, and does nothing.
         """
         self._store.open()
         if connection is not None:
             return self._cancel_joined(which, connection)
         which, waiting = self._meant(which)
-        results = [self._withdrawn(each) for each in waiting]
-        if which.id is None:
-            results += self._target.cancel([which])
-        elif results == [CancelResult.GONE]:
-            self._found(which.id)  # a relay may have handed it on meanwhile
-        for worst in (CancelResult.RUNNING, CancelResult.CANCELLED, CancelResult.DEAD):
-            if worst in results:
-                return worst
+        results: list[CancelResult] = []
+        try:
+            for each in waiting:
+                results.append(self._withdrawn(each))
+            if which.id is None:
+                results += self._target.cancel([which])
+            elif results == [CancelResult.GONE]:
+                self._found(which.id)  # a relay may have handed it on meanwhile
+        except Unavailable as error:
+            if CancelResult.CANCELLED in results:
+                raise OutcomeUnknown(
+                    "What waited in the outbox is cancelled. Whether the queue has another message with this key is not "
+                    f"known: cancel again. {error}"
+                ) from error
+            raise
+        for decides in (CancelResult.CANCELLED, CancelResult.RUNNING, CancelResult.DEAD):
+            if decides in results:
+                return decides
         return CancelResult.GONE
 
     def _cancel_joined(self, which: Ref, connection: object) -> CancelResult:
