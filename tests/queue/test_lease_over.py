@@ -63,3 +63,14 @@ async def test_when_the_lease_is_over_it_can_be_cancelled_and_moved(queue: Any, 
     assert await queue.reschedule(topic="t", key="k1", delay=0) is RescheduleResult.MOVED
     [left] = await queue.receive("t", limit=3)
     assert (left.body, left.attempt) == (1, 2)
+
+
+async def test_a_queue_with_an_outbox_says_the_same(url: str, plain: Queue, tmp_path: Path) -> None:
+    with plain:
+        one, _, three = await held(Awaited(plain), plain, lease=0.01)
+    with Queue(url, outbox=f"sqlite:///{tmp_path}/outbox.db") as queue:
+        while (found := queue.get(three)) is not None and found.lease_until is not None:
+            if queue.cancel(topic="t", key="k2") is CancelResult.CANCELLED:
+                break
+        assert queue.cancel(one) is CancelResult.CANCELLED
+        assert queue.reschedule(topic="t", key="k1", delay=0) is RescheduleResult.MOVED

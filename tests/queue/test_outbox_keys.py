@@ -89,6 +89,24 @@ def test_an_older_send_does_not_win_over_a_newer_one_when_its_relay_has_died(
     assert sorted(bodies(queue)) == ["new", "of another key"]
 
 
+def test_what_a_dead_relay_had_is_taken_over_though_each_look_finds_a_later_one_of_its_key(
+    queue: Queue, own: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By who calls `relay(wait=False)` from time to time."""
+    monkeypatch.setattr("bide.queue.sync.outbox.SWEEP", 0.0)
+    committed(queue, own, "old")
+    queue.send("t", "of another key", key="other", connection=own)
+    own.commit()
+    found = queue.session.open().outbox
+    assert found is not None
+    assert len(found.store.claim([outbox.TOPIC], 100, 1).messages) == 2  # by a relay that dies
+    committed(queue, own, "new")
+    handed_on = 0
+    while handed_on < 3:
+        handed_on += queue.relay(wait=False)
+    assert sorted(bodies(queue)) == ["new", "of another key"]
+
+
 def test_the_last_of_many_values_wins_while_relays_die(queue: Queue, own: sqlite3.Connection) -> None:
     for value in range(12):
         committed(queue, own, value)

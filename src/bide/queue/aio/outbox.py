@@ -44,6 +44,7 @@ class AsyncOutbox:
         self._names = False  # whether any that was handed on here is asked for
         self._pause = SOON
         self._patience = SWEEP  # seconds until something may be due that nobody is told of
+        self._upkeep_at = 0.0  # also while each claim finds something: what a dead relay had taken may be in its way
         self.waiting: AsyncWaiting = AsyncWaiting(store, target, self._bring)
 
     async def put(self, messages: Sequence[NewMessage], *, connection: object) -> list[Sent]:
@@ -81,12 +82,14 @@ class AsyncOutbox:
 
     async def _hand_on_some(self) -> tuple[int, int]:
         """How many were handed on, and how many held back."""
-        claim = await self.store.claim([outbox.TOPIC], AT_ONCE, LEASE)
-        self._patience = SWEEP if claim.next_due is None else min(SWEEP, max(0, claim.next_due - claim.now) / 1000)
-        if not claim.messages:
+        if time.monotonic() >= self._upkeep_at:
+            self._upkeep_at = time.monotonic() + SWEEP
             await self.store.tend()
             if self._names:
                 await self.store.results.tidy()
+        claim = await self.store.claim([outbox.TOPIC], AT_ONCE, LEASE)
+        self._patience = SWEEP if claim.next_due is None else min(SWEEP, max(0, claim.next_due - claim.now) / 1000)
+        if not claim.messages:
             return 0, 0
         ends: list[End] = []
         try:

@@ -247,12 +247,13 @@ class AsyncSession:
     async def cancel(self, which: Ref, connection: object | None = None) -> CancelResult:
         opened = await self.open()
         if opened.outbox is not None and concerns(which):
-            return await opened.outbox.waiting.cancel(which, connection)
-        if connection is not None:
-            return (await opened.engine.cancel([which], connection=connection))[0]
-        result = await opened.cancels.add(which)
-        if result is CancelResult.RUNNING and await opened.receiver.take_back():
+            result = await opened.outbox.waiting.cancel(which, connection)
+        elif connection is not None:
+            [result] = await opened.engine.cancel([which], connection=connection)
+        else:
             result = await opened.cancels.add(which)
+        if result is CancelResult.RUNNING and connection is None and await opened.receiver.take_back():
+            return await self.cancel(which)
         return result
 
     async def cancel_many(self, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:
@@ -275,12 +276,13 @@ class AsyncSession:
     async def reschedule(self, move: Move, connection: object | None = None) -> RescheduleResult:
         opened = await self.open()
         if opened.outbox is not None and concerns(move.ref):
-            return await opened.outbox.waiting.reschedule(move, connection)
-        if connection is not None:
-            return (await opened.engine.reschedule([move], connection=connection))[0]
-        result = await opened.moves.add(move)
-        if result is RescheduleResult.RUNNING and await opened.receiver.take_back():
+            result = await opened.outbox.waiting.reschedule(move, connection)
+        elif connection is not None:
+            [result] = await opened.engine.reschedule([move], connection=connection)
+        else:
             result = await opened.moves.add(move)
+        if result is RescheduleResult.RUNNING and connection is None and await opened.receiver.take_back():
+            return await self.reschedule(move)
         return result
 
     async def get(self, which: Ref) -> Info | None:

@@ -245,12 +245,13 @@ class Session:
     def cancel(self, which: Ref, connection: object | None = None) -> CancelResult:
         opened = self.open()
         if opened.outbox is not None and concerns(which):
-            return opened.outbox.waiting.cancel(which, connection)
-        if connection is not None:
-            return opened.engine.cancel([which], connection=connection)[0]
-        result = opened.cancels.add(which)
-        if result is CancelResult.RUNNING and opened.receiver.take_back():
+            result = opened.outbox.waiting.cancel(which, connection)
+        elif connection is not None:
+            [result] = opened.engine.cancel([which], connection=connection)
+        else:
             result = opened.cancels.add(which)
+        if result is CancelResult.RUNNING and connection is None and opened.receiver.take_back():
+            return self.cancel(which)
         return result
 
     def cancel_many(self, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:
@@ -273,12 +274,13 @@ class Session:
     def reschedule(self, move: Move, connection: object | None = None) -> RescheduleResult:
         opened = self.open()
         if opened.outbox is not None and concerns(move.ref):
-            return opened.outbox.waiting.reschedule(move, connection)
-        if connection is not None:
-            return opened.engine.reschedule([move], connection=connection)[0]
-        result = opened.moves.add(move)
-        if result is RescheduleResult.RUNNING and opened.receiver.take_back():
+            result = opened.outbox.waiting.reschedule(move, connection)
+        elif connection is not None:
+            [result] = opened.engine.reschedule([move], connection=connection)
+        else:
             result = opened.moves.add(move)
+        if result is RescheduleResult.RUNNING and connection is None and opened.receiver.take_back():
+            return self.reschedule(move)
         return result
 
     def get(self, which: Ref) -> Info | None:
