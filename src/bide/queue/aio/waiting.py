@@ -52,7 +52,7 @@ class AsyncWaiting:
         results: list[CancelResult] = []
         try:
             for each in waiting:
-                results.append(await self._withdrawn(each))
+                results += [await self._withdrawn(each)]
             if which.id is None:
                 results += await self._target.cancel([which])
             elif results == [CancelResult.GONE]:

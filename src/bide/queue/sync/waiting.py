@@ -52,7 +52,7 @@ class Waiting:
         results: list[CancelResult] = []
         try:
             for each in waiting:
-                results.append(self._withdrawn(each))
+                results += [self._withdrawn(each)]
             if which.id is None:
                 results += self._target.cancel([which])
             elif results == [CancelResult.GONE]:
