@@ -7,18 +7,21 @@ import subprocess
 import sys
 import time
 import zlib
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, Locked, LockLost, OutcomeUnknown, Outgoing, Queue, Unavailable, Where, Worker
+from bide import AsyncQueue, Locked, LockLost, OutcomeUnknown, Outgoing, Queue, Unavailable, Where, Worker, current
 from bide.engines.redis.topology import slot_of
 from tests.servers.cluster import RedisCluster
 from tests.servers.programs import needs_groups
 
 SHARDS = 3
 CALM = 60_000  # milliseconds
+SLOTS = 10
+GIVEN_UP = 18.0  # seconds: more than those for which a call is repeated
 SOON = 3.0  # seconds: less than the 5 that a command waits for an answer, and the 15 for which it is repeated
 _namespaces = map("away{}".format, itertools.count())
 
@@ -218,10 +221,104 @@ async def test_a_send_goes_to_the_shard_that_answered_last_when_none_seems_to(ma
 
 LIMITS: dict[str, dict[str, Any]] = {
     "lock": {"lock": "l:{n}"},
+    "error": {"lock": "l:{n}", "on_conflict": "error"},
     "rate": {"rate": "100/s", "per": "{n}"},
     "concurrency": {"concurrency": 5, "per": "{n}"},
     "keep": {"keep": "1m"},
 }
+
+
+class Calls:
+    """Of a handler, by its messages."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[int] = Counter()
+        self.attempts: set[int] = set()
+        self._changed = asyncio.Event()
+
+    def note(self, n: int) -> None:
+        delivery = current()
+        assert delivery is not None
+        self.attempts.add(delivery.attempt)
+        self.counts[n] += 1
+        self._changed.set()
+
+    async def wait_for(self, many: Iterable[int], seconds: float) -> None:
+        async with asyncio.timeout(seconds):
+            while not self.counts.keys() >= set(many):
+                self._changed.clear()
+                await self._changed.wait()
+
+
+async def send_all(handle: Any, messages: Iterable[tuple[str, int]]) -> list[Any]:
+    return [await handle.options(key=key).send(n) for key, n in messages]
+
+
+@pytest.mark.parametrize(
+    ("limit", "seconds"),
+    [("lock", 0), ("error", 0), ("rate", 0), ("concurrency", 0), pytest.param("error", GIVEN_UP, marks=pytest.mark.slow)],
+)
+async def test_a_message_whose_gate_is_in_a_shard_that_is_away_keeps_no_slot(
+    masters: RedisCluster, url: str, limit: str, seconds: float
+) -> None:
+    """There are more of them than slots; each is called in the end, once, in its first attempt. It leaves its lock."""
+    calls = Calls()
+    async with AsyncQueue(url) as queue:
+
+        @queue.task("t", **LIMITS[limit])
+        async def handle(n: int) -> None:
+            calls.note(n)
+
+        engine = await engine_of(queue)
+
+        def is_ill(n: int) -> bool:
+            limits = handle.definition.limits
+            assert limits is not None
+            return any(2 in engine.gates.part_of(each.gate) for each in limits.steps({"n": n}))
+
+        healthy = itertools.cycle([*keys_of(0, 200), *keys_of(1, 200)])
+        well = zip(healthy, itertools.filterfalse(is_ill, itertools.count()), strict=False)
+        ill = list(itertools.islice(zip(healthy, filter(is_ill, itertools.count()), strict=False), 4 * SLOTS))
+        async with Worker(queue, concurrency=SLOTS):
+            await send_all(handle, begun := list(itertools.islice(well, 5)))
+            await calls.wait_for([n for _, n in begun], SOON)
+            async with frozen(masters, queue, 2):
+                await send_all(handle, ill)
+                for _ in range(4):
+                    await send_all(handle, own := list(itertools.islice(well, 2 * SLOTS)))
+                    await calls.wait_for([n for _, n in own], 2 * SOON)
+                await asyncio.sleep(seconds)
+                assert not calls.counts.keys() & {n for _, n in ill}
+            await calls.wait_for([n for _, n in ill], 40)
+            for _, n in ill:
+                async with queue.lock(f"l:{n}", wait=SOON):
+                    pass
+    assert set(calls.counts.values()) == {1}
+    assert calls.attempts == {1}
+
+
+async def test_a_message_whose_result_is_for_a_shard_that_is_away_keeps_no_slot(masters: RedisCluster, url: str) -> None:
+    """All slots have one. The results are kept in the end, and no handler runs again."""
+    calls, away = Calls(), asyncio.Event()
+    async with AsyncQueue(url) as queue:
+
+        @queue.task("t", keep="1m")
+        async def handle(n: int) -> int:
+            calls.note(n)
+            if n < SLOTS:
+                await away.wait()
+            return n
+
+        async with Worker(queue, concurrency=SLOTS):
+            sent = await send_all(handle, zip(keys_of(2, SLOTS), range(SLOTS), strict=True))
+            await calls.wait_for(range(SLOTS), SOON)
+            async with frozen(masters, queue, 2):
+                away.set()
+                own = list(zip(keys_of(0, 2 * SLOTS), range(SLOTS, 3 * SLOTS), strict=True))
+                await send_all(handle, own)
+                await calls.wait_for([n for _, n in own], 2 * SOON)
+            assert [await queue.result(each, timeout=20) for each in sent] == list(range(SLOTS))
+    assert set(calls.counts.values()) == {1}
 
 
 @pytest.mark.parametrize("limit", LIMITS)
@@ -342,23 +439,51 @@ async def test_schedules_go_on_whose_next_instant_is_in_another_shard(masters: R
     assert 0 < len(away) < 12
 
 
-async def test_a_worker_stops_in_time_while_a_shard_is_away(masters: RedisCluster, url: str) -> None:
+@pytest.mark.parametrize("limit", ["lock", "keep", None])
+async def test_a_worker_stops_soon_when_only_a_shard_that_is_away_is_to_answer(
+    masters: RedisCluster, url: str, limit: str | None
+) -> None:
+    """Its grace is for handlers, and they have ended."""
+    begun, away = asyncio.Semaphore(0), asyncio.Event()
     async with AsyncQueue(url) as queue:
-        begun = asyncio.Event()
 
-        @queue.task("t", lock="l:{n}")
+        @queue.task("t", **LIMITS.get(limit or "", {}))
         async def handle(n: int) -> None:
-            begun.set()
+            begun.release()
+            await away.wait()
 
-        for n in range(200):
-            await handle.send(n)
-        async with Worker(queue, concurrency=20, grace=1) as worker:
-            await begun.wait()
+        for n, key in enumerate(keys_of(2, 2 * SLOTS)):
+            await handle.options(key=key).send(n)
+        async with Worker(queue, concurrency=SLOTS) as worker:
+            for _ in range(SLOTS):
+                await begun.acquire()
             async with frozen(masters, queue, 2):
-                await asyncio.sleep(1)  # until its calls wait for that shard
+                away.set()
                 began = time.monotonic()
                 await worker.stop()
                 assert time.monotonic() - began < 2 * SOON
+
+
+@pytest.mark.parametrize("limit", ["lock", "keep"])
+async def test_a_worker_stops_with_its_grace_while_a_shard_is_away(masters: RedisCluster, url: str, limit: str) -> None:
+    """A handler that does not end has all of it."""
+    begun = asyncio.Semaphore(0)
+    async with AsyncQueue(url) as queue:
+
+        @queue.task("t", **LIMITS[limit])
+        async def handle(n: int) -> None:
+            begun.release()
+            if n % 2:
+                await asyncio.Event().wait()
+
+        async with Worker(queue, concurrency=SLOTS, grace=5) as worker:
+            async with frozen(masters, queue, 2):
+                sends = [asyncio.ensure_future(handle.options(key=key).send(n)) for n, key in enumerate(keys_of(0, SLOTS))]
+                await begun.acquire()
+                began = time.monotonic()
+                await worker.stop()
+                assert time.monotonic() - began < 5 + SOON
+            await asyncio.gather(*sends)
 
 
 async def test_a_queue_closes_in_time_while_sends_wait_for_a_shard_that_is_away(masters: RedisCluster, url: str) -> None:

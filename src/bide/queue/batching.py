@@ -18,6 +18,10 @@ T = TypeVar("T")
 R = TypeVar("R")
 PATIENCE = 0.2  # seconds for a call that any part may answer, before the next one begins beside it
 CLOSING = 5.0  # seconds that a close sees to what waits for a part of the engine which may not answer
+LOOK = 0.2  # seconds between two looks at a call to one part of several, and longer where answers usually take longer:
+SLOW = 4  # times that. A call that two looks have found is stalled: what needs only other parts goes on without it
+SLOWEST = 1.0  # seconds that an answer counts for, which may have come after the part was away
+SHARE = 8  # the usual time is an average, to which each answer adds one part in so many
 BESIDE = 8  # calls at most that may be left behind like this
 
 
@@ -43,6 +47,10 @@ class Line(Generic[E]):
         self.waiting: list[E] = []
         self.under_way: list[E] = []
         self.caller: asyncio.Task[None] | None = None
+        self.stalled: bool = False  # its part has not answered for a while
+        self._looks = 0  # since its part answered
+        self._repeats = False  # its last call was for nothing
+        self._alarm: asyncio.TimerHandle | None = None
 
     def begin(self) -> "asyncio.Task[None]":
         if self.caller is None:  # a factory of the loop's may begin a task before it gives it
@@ -55,22 +63,46 @@ class Line(Generic[E]):
                 size = 1 if self._singly else MAX_BATCH
                 self._singly = max(0, self._singly - 1)
                 self.under_way, self.waiting = self.waiting[:size], self.waiting[size:]
+                self._repeats, began = False, time.monotonic()
+                if self._alarm is None and self.part is not None:
+                    self._watch()
                 await self._collector.one_call(self, self.under_way)
                 self.under_way = []
+                if not self._repeats:
+                    self._collector.usual += (min(time.monotonic() - began, SLOWEST) - self._collector.usual) / SHARE
+                    self._goes_on()
         finally:
             self.caller = None
+            self._goes_on()
             self._collector.over(self)
+
+    def _watch(self) -> None:
+        self._alarm = asyncio.get_running_loop().call_later(LOOK + SLOW * self._collector.usual, self._look)
+
+    def _look(self) -> None:
+        """The first look may be late, when a handler has blocked the loop: then the answer may be there unread."""
+        self._watch()
+        self._looks += 1
+        self.stalled = self._looks > 1
+        if self.stalled:
+            self._collector.stalls(self)
+
+    def _goes_on(self) -> None:
+        self.stalled, self._looks = False, 0
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
 
     def bring_again(self, batch: list[E], *, singly: bool = False) -> None:
         """Have a batch go first into the next calls; one by one if one of it may be why its call broke down."""
-        self.under_way = []
+        self.under_way, self._repeats = [], True
         self.waiting[:0] = batch
         if singly:
             self._singly = len(batch)
 
     def bring_last(self, batch: list[E]) -> None:
         """Have a batch go again when all that waits has had its call."""
-        self.under_way = []
+        self.under_way, self._repeats = [], True
         self.waiting += batch
 
 
@@ -79,6 +111,7 @@ class Collector(abc.ABC, Generic[E]):
 
     def __init__(self) -> None:
         self._lines: dict[Hashable, Line[E]] = {}
+        self.usual: float = 0.0  # seconds until a part answers
 
     @property
     def lines(self) -> list[Line[E]]:
@@ -96,10 +129,6 @@ class Collector(abc.ABC, Generic[E]):
     def part_of(self, entry: E) -> Hashable:
         """Which part of the engine it concerns; the same for all where there is only one."""
         return None
-
-    def asks(self, part: Hashable) -> bool:
-        """Whether a call for this part is under way."""
-        return part in self._lines
 
     def over(self, line: Line[E]) -> None:
         """A line has nothing left, or its caller was stopped."""
@@ -126,6 +155,9 @@ class Collector(abc.ABC, Generic[E]):
 
     @abc.abstractmethod
     async def one_call(self, line: Line[E], batch: list[E]) -> None: ...
+
+    def stalls(self, line: Line[E]) -> None:
+        """A part of several has not answered for a while. This is called again and again until it does."""
 
     def stopped(self, line: Line[E]) -> None:
         """The loop was stopped before all of a line were called for."""

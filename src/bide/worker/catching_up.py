@@ -1,5 +1,6 @@
 """Overdue messages in a worker: what their task says of them is done before their handlers are called."""
 
+from collections.abc import Hashable
 from typing import Protocol
 
 from bide.errors import EngineError
@@ -15,6 +16,7 @@ class Waiting(Protocol):
 
     def goes_on(self, handling: Handling) -> None: ...
     def refused(self, handling: Handling, became: Outcome) -> None: ...
+    def set_aside(self, handling: Handling) -> None: ...
 
 
 class CatchingUp(Collector[Handling]):
@@ -23,6 +25,14 @@ class CatchingUp(Collector[Handling]):
         self._deciding = deciding
         self._waiting = waiting
         self._retrying = Retrying("decide what becomes of overdue messages")
+
+    def part_of(self, entry: Handling) -> Hashable:
+        return self._deciding.part_of(entry.task, entry.delivery.id)
+
+    def stalls(self, line: Line[Handling]) -> None:
+        stalled, line.waiting = [*line.under_way, *line.waiting], []
+        for each in stalled:
+            self._waiting.set_aside(each)
 
     async def one_call(self, line: Line[Handling], batch: list[Handling]) -> None:
         """All of one topic; the others come next."""
@@ -36,10 +46,10 @@ class CatchingUp(Collector[Handling]):
             answers = await self._deciding.decide(own[0].task, [each.delivery.claimed for each in own], now)
         except EngineError as error:
             line.bring_again(late)
-            await self._retrying.lose(error)
+            await self._retrying.lose(error, line.part)
             return
-        self._retrying.regain()
-        line.bring_again([each for each in late if each.delivery.topic != topic])
+        self._retrying.regain(line.part)
+        line.waiting[:0] = [each for each in late if each.delivery.topic != topic]
         for handling, became in zip(own, answers, strict=True):
             if handling.told:
                 continue

@@ -19,6 +19,7 @@ _log = Log("bide.worker")
 LAST_WORDS = 0.4  # seconds: what cancelled handlers get to end in, and then at least the last ends on their way
 OVERTIME = 0.85  # seconds after the grace, for all that is left to do then
 LEAST = 0.05  # seconds that each part of it gets, also when others have used them up
+SILENCE = 3.0  # seconds, or less if the grace is, that a part of the engine gets which does not answer while others do
 CLOSING = 2 * LEAST  # seconds of it that are kept for what comes after the last end: heartbeat and engine are closed
 AGAIN = 0.1  # seconds until a loop that goes is asked again
 LONGEST = OVERTIME + LAST_WORDS  # seconds after the grace that it is asked at all: handlers may block it in many small pieces
@@ -35,6 +36,7 @@ class Ending:
         """`until`, by the loop's time, is when the grace is over."""
         self._loop = asyncio.get_running_loop()
         self._until = until
+        self.silence: float = self._loop.time() + SILENCE  # when what is silent is given up
         self.cancelled: bool = False
 
     @property
@@ -43,16 +45,21 @@ class Ending:
         return max(0.0, self._until - self._loop.time())
 
     @property
+    def is_silence_over(self) -> bool:
+        """Whether what is silent has had its time."""
+        return self._loop.time() >= self.silence
+
+    @property
     def overtime(self) -> float:
         """Seconds until all should be done; less than none when that is late."""
         return self._until + OVERTIME - self._loop.time()
 
-    async def grace(self, tasks: Iterable["asyncio.Future[Any]"]) -> None:
-        """Wait for these as long as the grace lasts."""
+    async def grace(self, tasks: Iterable["asyncio.Future[Any]"], seconds: float) -> None:
+        """Wait for these for so long at most, or for as long as the grace lasts."""
         waiting = [each for each in tasks if not each.done()]
         if waiting:
             try:
-                await asyncio.wait(waiting, timeout=self.left)
+                await asyncio.wait(waiting, timeout=min(self.left, seconds))
             except asyncio.CancelledError:
                 self.cancelled = True
                 self._until = self._loop.time()

@@ -4,7 +4,6 @@ A message that may not pass holds no place here: it waits aside until it is call
 whose gate is in a part of the engine that does not answer, while other parts do.
 """
 
-import asyncio
 import time
 from collections.abc import Awaitable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
@@ -13,7 +12,7 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.gates import Held
 from bide.errors import EngineError, OutcomeUnknown
 from bide.logs import Log
-from bide.queue.batching import PATIENCE, Collector, Line, joined
+from bide.queue.batching import Collector, Line, joined
 from bide.queue.beats import Places
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.tasks.arguments import Unread
@@ -27,10 +26,7 @@ from bide.worker.slots import Slots
 
 _log = Log("bide.worker")
 T = TypeVar("T")
-SOONEST, LATEST = 1.0, 5.0  # seconds aside, growing, while a part of the engine does not answer
-SLOW = 4  # times the usual time of an answer, that a part is waited for longer
-SLOWEST = 1.0  # seconds that an answer counts for, which may have come after the part was away
-SHARE = 8  # the usual time is an average, to which each answer adds one part in so many
+AGAIN = 1.0  # seconds until a topic is asked for again whose own gate is in a part of the engine that does not answer
 
 
 class Inside(Protocol):
@@ -40,6 +36,8 @@ class Inside(Protocol):
     def refused(self, handling: Handling, became: Outcome) -> None: ...
     def lost_place(self, handling: Handling) -> None: ...
     def room_changed(self) -> None: ...
+    def set_aside(self, handling: Handling) -> None: ...
+    def gives_way(self, handling: Handling) -> None: ...
 
 
 class Entrance(Collector[Handling]):
@@ -54,9 +52,7 @@ class Entrance(Collector[Handling]):
         self._lease_ms = lease_ms
         self._inside = inside
         self._retrying = Retrying("let messages pass their limits")
-        self._interrupted: dict[Handling, list[Held]] = {}  # what they hold whose way the engine has broken off
-        self._silent: dict[Hashable, float] = {}  # parts of the engine that do not answer: since when
-        self._usual = 0.0  # seconds until one answers
+        self._interrupted: dict[Handling, list[Held]] = {}  # what is known of their places whose way the engine has broken off
 
     def part_of(self, entry: Handling) -> Hashable:
         """The parts of the engine that have the gates of its task."""
@@ -69,37 +65,7 @@ class Entrance(Collector[Handling]):
             return None
         return joined(gates.part_of(step.gate) for step in steps)
 
-    def put(self, entry: Handling) -> None:
-        part = self.part_of(entry)
-        if part in self._silent and self.asks(part):  # a call finds out when it is back
-            self._pass_later(part, [entry])
-        else:
-            super().put(entry)
-
     async def one_call(self, line: Line[Handling], batch: list[Handling]) -> None:
-        if line.part is None:
-            await self._call(line, batch)
-            return
-        calling = asyncio.Task(self._call(line, batch), loop=asyncio.get_running_loop())
-        try:
-            await asyncio.wait({calling}, timeout=PATIENCE + SLOW * self._usual)
-            if not calling.done():
-                self._silent.setdefault(line.part, time.monotonic())
-                self._pass_later(line.part, [*batch, *line.waiting])
-            await calling
-        finally:
-            calling.cancel()
-
-    def _pass_later(self, part: Hashable, handlings: Sequence[Handling]) -> None:
-        """They hold no place meanwhile. What a call under way enters for them is left as soon as that is answered."""
-        wait = min(max(SOONEST, time.monotonic() - self._silent[part]), LATEST)
-        left = [each for each in handlings if not each.told]
-        for topic in {each.delivery.topic for each in left if each.task.limits is not None and each.task.limits.of_topic}:
-            self._slots.passed(topic, 0, wait)
-        for each in left:
-            self._inside.refused(each, Outcome("release", round(wait * 1000), aside=True))
-
-    async def _call(self, line: Line[Handling], batch: list[Handling]) -> None:
         asked = time.monotonic()
         self._give_up(each for each in batch if each.told)
         passages = [(each, passage) for each in batch if not each.told and (passage := self._passage(each)) is not None]
@@ -116,9 +82,6 @@ class Entrance(Collector[Handling]):
             self._again(line, passages, singly=True) if len(passages) > 1 else self._put_aside(*passages[0])
             return
         self._retrying.regain(line.part)
-        self._usual += (min(time.monotonic() - asked, SLOWEST) - self._usual) / SHARE
-        if not failed:
-            self._silent.pop(line.part, None)
         if failed:  # a part of the engine does not answer, and must not hold up what others let pass
             self._again(line, [each for each in passages if each[1] in failed], last=True)
             passages = [each for each in passages if each[1] not in failed]
@@ -149,8 +112,7 @@ class Entrance(Collector[Handling]):
         If these were given back, that could happen after they were entered again.
         """
         for handling, passage in passages:
-            if passage.held:
-                self._interrupted[handling] = [*self._interrupted.get(handling, ()), *passage.held]
+            self._interrupted[handling] = [*self._interrupted.get(handling, ()), *passage.held]
         handlings = [handling for handling, _ in passages]
         if last:
             line.bring_last(handlings)
@@ -161,6 +123,20 @@ class Entrance(Collector[Handling]):
         """They were ended meanwhile."""
         for each in handlings:
             self._leaving.put_all(self._interrupted.pop(each, ()))
+
+    def stalls(self, line: Line[Handling]) -> None:
+        """What waits here takes no place from what needs only parts that answer: it comes again.
+
+        What may have been entered stays, without a place: it would meet at its gate what it has left there.
+        """
+        waiting = [each for each in line.waiting if each not in self._interrupted]
+        line.waiting = [each for each in line.waiting if each in self._interrupted]
+        for each in [*line.under_way, *line.waiting]:
+            self._inside.gives_way(each)
+        for topic in {each.delivery.topic for each in waiting if each.task.limits is not None and each.task.limits.of_topic}:
+            self._slots.passed(topic, 0, AGAIN)
+        for each in waiting:
+            self._inside.set_aside(each)
 
     def _put_aside(self, handling: Handling, passage: Passage) -> None:
         self._give_up([handling])

@@ -49,6 +49,7 @@ class Handling:
     __slots__ = (
         "_sync_delivery",
         "alarm",
+        "aside",
         "batch",
         "deadline",
         "delivery",
@@ -71,6 +72,7 @@ class Handling:
         self.told: bool = False  # its end has been decided
         self.stuck: bool = False  # it goes on long after its timeout
         self.runner: asyncio.Task[None] | None = None
+        self.aside: bool = False  # it waits for the engine without a place
         self.alarm: asyncio.TimerHandle | None = None  # for its timeout
         self.deadline: float | None = None  # when that is over, by time.monotonic()
         self.over: float | None = None  # when its handler came to an end, if that ran in a thread

@@ -1,7 +1,7 @@
 """What handlers returned is kept before the engine is told that their messages are done: a crash in between runs them again."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Ref
@@ -18,14 +18,16 @@ from bide.worker.handling import Handling
 from bide.worker.retry import Retrying
 
 _log = Log("bide.worker")
+SLOW = 0.5  # seconds that a message whose result is on its way keeps its place, where the engine has several parts
 TIDY = 30.0  # seconds between two looks for results whose time is over
 
 
 class Keeping:
-    def __init__(self, opened: AsyncOpened, envelope: Envelope) -> None:
+    def __init__(self, opened: AsyncOpened, envelope: Envelope, gives_way: Callable[[Handling], None]) -> None:
         self._engine: AsyncEngine = opened.engine
         self._keeping = opened.keeping
         self._envelope = envelope
+        self._gives_way = gives_way
         self._batches: AsyncBatching[Kept, list[str]] = AsyncBatching(
             self._engine.results.fulfil, lambda each: self._engine.part_of(Ref(each.id))
         )
@@ -39,10 +41,12 @@ class Keeping:
         delivery = handling.delivery
         if handling.alarm is not None:
             handling.alarm.cancel()  # the handler was in time
+        part, watch = self._engine.part_of(Ref(delivery.id)), None
+        if part is not None:
+            watch = asyncio.get_running_loop().call_later(SLOW, self._gives_way, handling)
         try:
             if handling.ended and await self._goes_on(delivery.id):
                 return DONE
-            part = self._engine.part_of(Ref(delivery.id))
             value = encoded(self._envelope, returned_of(handling.present()), handling.task.name, delivery.id)
             while True:
                 try:
@@ -58,6 +62,9 @@ class Keeping:
         except Exception:
             _log.exception("The engine broke down over the result of message %s, which is not kept", delivery.id)
             return DONE
+        finally:
+            if watch is not None:
+                watch.cancel()
 
     async def _goes_on(self, id: str) -> bool:
         """Whether the handler has ended its delivery by itself, and not because its work is done."""

@@ -22,6 +22,7 @@ class Called(Protocol):
 
     def goes_on(self, handling: Handling) -> None: ...
     def left_out(self, handling: Handling) -> None: ...
+    def set_aside(self, handling: Handling) -> None: ...
 
 
 class Planning(Collector[Handling]):
@@ -48,6 +49,11 @@ class Planning(Collector[Handling]):
                 _log.warning("The worker could not announce its schedules, and tries again: %s", error)
                 wait = AGAIN
             await asyncio.sleep(wait)
+
+    def stalls(self, line: Line[Handling]) -> None:
+        stalled, line.waiting = [*line.under_way, *line.waiting], []
+        for each in stalled:
+            self._called.set_aside(each)
 
     async def one_call(self, line: Line[Handling], batch: list[Handling]) -> None:
         instants = [each for each in batch if not each.told]

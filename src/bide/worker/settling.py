@@ -10,7 +10,7 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, End, Ended
 from bide.errors import ConfirmTimeout, EngineError, OutcomeUnknown
 from bide.logs import Log
-from bide.queue.batching import Collector, Line
+from bide.queue.batching import LOOK, Collector, Line
 from bide.worker.ending import CLOSING, LAST_WORDS, Ending
 from bide.worker.handling import Handling
 from bide.worker.retry import Retrying, refused
@@ -19,6 +19,7 @@ _log = Log("bide.worker")
 
 Entry: TypeAlias = tuple[Handling, End]
 _end = itemgetter(1)
+MOST = 10 * MAX_BATCH  # ends that wait for parts of the engine, also for one that does not answer
 AGAIN = 60.0  # seconds between two warnings of ends that were not confirmed
 
 
@@ -39,8 +40,8 @@ class Settling(Collector[Entry]):
 
     @property
     def crowded(self) -> bool:
-        """Whether more ends wait than go into a call."""
-        return any(len(line.waiting) >= MAX_BATCH for line in self.lines)
+        """Whether more ends wait than go into a call. What a part that does not answer has handed out keeps back no others."""
+        return any(len(line.waiting) >= MAX_BATCH and not line.stalled for line in self.lines) or len(self) >= MOST
 
     def part_of(self, entry: Entry) -> Hashable:
         return self._engine.part_of(entry[1])
@@ -50,11 +51,17 @@ class Settling(Collector[Entry]):
         return [end for line in self.lines for _, end in [*line.under_way, *line.waiting]]
 
     async def drain(self, ending: Ending) -> int:
-        """See all through, for as long as the stop has left but for closing; how many are left."""
+        """See all through, for as long as the stop has left but for closing; how many are left.
+
+        If only parts of the engine are to be told that do not answer, while others do, they are given up sooner.
+        """
         loop = asyncio.get_running_loop()
         until = loop.time() + max(LAST_WORDS, ending.overtime - CLOSING)
-        while len(self) and (seconds := until - loop.time()) > 0:
-            await ending.wait([line.begin() for line in self.lines if line.waiting or line.under_way], seconds)
+        while lines := [line for line in self.lines if line.waiting or line.under_way]:
+            late = min(until, ending.silence) if all(line.stalled for line in lines) else until
+            if (seconds := late - loop.time()) <= 0:
+                break
+            await ending.wait([line.begin() for line in lines], min(seconds, LOOK))
         return len(self)
 
     async def one_call(self, line: Line[Entry], batch: list[Entry]) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from bide.engines.base import Ended, Hold
+from bide.engines.base import MAX_BATCH, Ended, Hold
 from bide.logs import Log
 from bide.queue import AsyncDelivery, Delivery
 from bide.queue.aio.catching_up import AsyncCatchingUp
@@ -19,7 +19,7 @@ from bide.queue.beats import Beat
 from bide.queue.deliveries import PLANNED
 from bide.queue.setup import Setup
 from bide.queue.tasks.definition import Definition
-from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, spent
+from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, spent, unanswered
 from bide.raised import readable
 from bide.worker.batch import Batches
 from bide.worker.catching_up import CatchingUp
@@ -68,7 +68,8 @@ class UnderWay:
         self.batches: Batches = Batches(handlers, slots, stopping, self.ended, self.room_changed)
         self.settling: Settling = Settling(opened.engine, self._settled)
         self.leaving: Leaving = Leaving(opened.engine)
-        self.keeping: Keeping = Keeping(opened, setup.envelope)
+        self.keeping: Keeping = Keeping(opened, setup.envelope, self.gives_way)
+        self._aside = 0  # that wait without a place
         self.entrance: Entrance = Entrance(opened.engine, opened.heartbeat, self.leaving, slots, lease_ms, self)
         announced = [each for each in setup.schedules if served.get(each.topic) is each.definition]
         self.catching_up: CatchingUp = CatchingUp(AsyncCatchingUp(opened.engine, setup.envelope), self)
@@ -133,6 +134,10 @@ class UnderWay:
 
     def admitted(self, handling: Handling) -> None:
         """Nothing holds a message back: call its handler, or gather it for a batch."""
+        if handling.aside:  # then there may be more than places, but no more is taken
+            handling.aside = False
+            self._aside -= 1
+            self._slots.take(handling.delivery.claimed.topic)
         if handling.task.batch is not None and self.batches.takes(handling):
             return
         # a factory of the loop's may begin a task before it gives it
@@ -149,6 +154,18 @@ class UnderWay:
     def room_changed(self) -> None:
         """More of a topic may be asked for, or less."""
         self.freed()
+
+    def set_aside(self, handling: Handling) -> None:
+        """It needs a part of the engine that does not answer, while others may: it comes again."""
+        self.ended(handling, unanswered(handling.delivery.claimed, handling.delivery.now), by_itself=False)
+
+    def gives_way(self, handling: Handling) -> None:
+        """It waits for the answer of a part of the engine that is silent, while others may answer: without a place."""
+        if not handling.told and not handling.aside and handling.batch is None and self._aside < MAX_BATCH:
+            handling.aside = True
+            self._aside += 1
+            self._slots.give_back(handling.delivery.claimed.topic)
+            self.freed()
 
     async def _bury(self, handling: Handling, became: Outcome) -> None:
         told: Outcome | None = handling.doomed or RELEASED
@@ -232,7 +249,9 @@ class UnderWay:
             self.leaving.leave(self._heartbeat, handling.places)
             handling.places = None
             self._slots.place_left(handling.delivery.claimed.topic)
-        if handling.batch is None:
+        if handling.aside:
+            self._aside -= 1
+        elif handling.batch is None:
             self._slots.give_back(handling.delivery.claimed.topic)
 
     def _settled(self, batch: Sequence[Entry], answers: Sequence[Ended]) -> None:

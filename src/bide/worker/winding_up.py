@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from bide.core.amounts import plural
 from bide.logs import Log
+from bide.queue.batching import LOOK
 from bide.worker.claiming import Claiming
 from bide.worker.ending import Ending
 from bide.worker.handling import Handling, given_up
@@ -17,7 +18,7 @@ AT_ONCE = 100  # handlers that are told to stop before the loop goes round
 async def wind_up(under_way: UnderWay, claiming: Claiming, ending: Ending) -> None:
     """Wait for the handlers, tell those that are left to stop, and see what has ended through to the engine."""
     under_way.batches.give_back()
-    await ending.grace(_runners(each for each in under_way if not each.stuck))
+    await _wait(under_way, ending)
     await _recover(claiming, ending)
     await _end_handlers(under_way, ending)
     unheard = await under_way.settling.drain(ending)
@@ -27,6 +28,14 @@ async def wind_up(under_way: UnderWay, claiming: Claiming, ending: Ending) -> No
     for part in (under_way.catching_up, under_way.entrance, under_way.leaving):
         await ending.see_through(part.emptied())
     under_way.drop()
+
+
+async def _wait(under_way: UnderWay, ending: Ending) -> None:
+    """For the handlers, and for less long for those that have ended and whose part of the engine is silent."""
+    while left := _runners(each for each in under_way if not each.stuck and not (each.aside and ending.is_silence_over)):
+        await ending.grace(left, LOOK)
+        if not ending.left:
+            return
 
 
 async def _recover(claiming: Claiming, ending: Ending) -> None:
@@ -56,4 +65,4 @@ def _untold(handlings: Iterable[Handling]) -> list[Handling]:
 
 
 def _runners(handlings: Iterable[Handling]) -> list["asyncio.Task[None]"]:
-    return [each.runner for each in handlings if each.runner is not None]
+    return [each.runner for each in handlings if each.runner is not None and not each.runner.done()]

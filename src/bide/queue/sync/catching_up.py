@@ -1,13 +1,14 @@
 # Generated from ../aio/catching_up.py by tools/unasync.py; change that file instead.
 """Decides what becomes of overdue messages: the newest of each value is called, or all are, at a rate."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
-from bide.engines.base import MAX_BATCH, Claimed, Ref
+from bide.engines.base import ANY_PART, MAX_BATCH, Claimed, Ref
 from bide.engines.gates import Spend
 from bide.engines.sync import Engine
 from bide.errors import BadMessage
 from bide.logs import Log
+from bide.queue.batching import joined
 from bide.queue.choosing import complete
 from bide.queue.envelope import Envelope
 from bide.queue.tasks.definition import Definition
@@ -27,6 +28,14 @@ class CatchingUp:
         self._surveys: dict[str, Survey] = {}
         self._left_out = 0
         self._lines: dict[str, int] = {}  # by gate: the last instant that was given, as far as is known here
+
+    def part_of(self, task: Definition, id: str) -> Hashable:
+        """The parts of the engine that are asked about a message; the newest of a value may be in any."""
+        assert task.overdue is not None
+        own = self._engine.part_of(Ref(id))
+        if own is None:
+            return None
+        return ANY_PART if task.overdue.rate is None else joined([own, self._engine.gates.part_of(task.overdue.gate)])
 
     def decide(self, task: Definition, late: Sequence[Claimed], now: int) -> list[Outcome | None]:
         """What becomes of overdue messages of one topic; None: their handler is called."""

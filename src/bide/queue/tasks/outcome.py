@@ -17,6 +17,7 @@ from bide.types import Duration
 _log = Log("bide.tasks")
 DEPLOY = 600_000  # ms that a message waits for a release of its task that knows its arguments,
 SOON, SELDOM = 1_000, 60_000  # with waits from the one to the other
+AWAY = 10_000  # ms at most until a message asks again for a part of the engine that does not answer
 
 
 class Retry(Exception):
@@ -120,6 +121,12 @@ def unread(error: Unread, claimed: Claimed, now: int, *, by_chance: bool = True)
         return Outcome("dead", 0, told)
     wait = min(max(tried, SOON), SELDOM) * (random.uniform(0.8, 1.2) if by_chance else 1)
     return Outcome("release", min(round(wait), DEPLOY - tried), told, anew=anew)
+
+
+def unanswered(claimed: Claimed, now: int) -> Outcome:
+    """Of a message that needs a part of the engine which does not answer. Each wait is as long as all before it together."""
+    wait = min(max(now - claimed.since, SOON), AWAY) * random.uniform(0.8, 1.2)
+    return Outcome("release", round(wait), aside=True)
 
 
 def spent(attempt: int, most: int) -> Outcome | None:

@@ -24,8 +24,7 @@ class Passage:
         self._since = claimed.since
         self._holder = f"{claimed.id} {claimed.token}"  # each delivery for itself: an earlier one may still run
         self._lease = 0
-        put_off = claimed.due > claimed.since  # as while a part of the engine did not answer, which may have let it in
-        self._was_here = claimed.attempt > 1 or claimed.began is not None or put_off
+        self._was_here = claimed.attempt > 1 or claimed.began is not None
 
     @property
     def step(self) -> Step | None:
@@ -36,8 +35,7 @@ class Passage:
     def _lock_wait(self) -> int | None:
         """How long it waits for its lock, in ms.
 
-        What was here before may meet itself: its worker died, and holds the lock until its lease ends, or it was put off before
-        the engine had answered. That is no conflict.
+        What was here before may meet itself: its worker died, and holds the lock until its lease ends. That is no conflict.
         """
         limits = self.limits
         if limits.on_conflict == "error" and self._was_here:
