@@ -1,6 +1,7 @@
 """`confirm=`: a change counts as accepted when the disk or the replicas have it, and is told when they don't."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -25,6 +26,7 @@ from bide.engines.base import NewMessage, Ref
 from bide.engines.gates import Entry, Held
 from bide.engines.redis.aio import connections as aio_connections
 from bide.engines.redis.aio.calls import UNCONFIRMED
+from bide.engines.redis.confirming import BRIEFLY
 from bide.engines.redis.script import scripts
 from bide.engines.redis.sync import connections as sync_connections
 from bide.engines.results import Kept
@@ -35,6 +37,7 @@ from tests.servers.fixtures import NewRedis
 from tests.servers.redis import RedisServer
 
 LONG = "timeout=10"  # a confirmation has four seconds
+LATEST = "4000"  # ms
 SHORT = "300"  # ms that one has of a replica that is frozen
 both_colours = pytest.mark.parametrize("colour", COLOURS)
 WITHOUT = UNCONFIRMED
@@ -163,6 +166,45 @@ async def test_who_receives_does_not_wait_for_a_replica_that_is_away(
             with pytest.raises(ConfirmTimeout, match="0 of 1 replicas"):
                 await bench.end(held, "done")
         assert await bench.get(id=sent.id) is None
+
+
+@both_colours
+async def test_after_one_that_was_short_ends_wait_briefly_until_writes_are_confirmed_again(
+    pair: tuple[RedisServer, RedisServer], colour: str
+) -> None:
+    """What comes after an end in a worker does not wait behind it. A send has as much time as ever."""
+    master, replica = pair
+    asked: list[str] = []
+
+    def noted(connection: Any) -> Any:
+        confirm = connection._confirm
+
+        def confirm_and_note(self: Any, driver: Any, confirmation: Any, *more: Any, **how: Any) -> Any:
+            asked.append(confirmation.wait[-1])
+            return confirm(self, driver, confirmation, *more, **how)
+
+        return patch.object(connection, "_confirm", confirm_and_note)
+
+    async with bench_at(url_of(master, "replicas:1"), colour) as bench:
+        for _ in range(3):
+            await bench.put("t", b"x")
+        held = await bench.claim("t", limit=3)
+        with frozen(replica), noted(aio_connections.AsyncConnection), noted(sync_connections.Connection):
+            for each in held[:2]:
+                with pytest.raises(ConfirmTimeout, match="0 of 1 replicas"):
+                    await bench.end(each, "done")
+            assert asked[0] == LATEST
+            assert asked.count(BRIEFLY) == 1
+            before = len(asked)
+            with pytest.raises(ConfirmTimeout):
+                await bench.put("t", b"x")
+            assert BRIEFLY not in asked[before:]
+        with noted(aio_connections.AsyncConnection), noted(sync_connections.Connection):
+            async with asyncio.timeout(60):
+                while BRIEFLY in asked:
+                    asked.clear()
+                    with contextlib.suppress(ConfirmTimeout):
+                        await bench.end(held[2], "done")
 
 
 async def test_a_full_server_confirms_what_drains_it(new_redis: NewRedis) -> None:

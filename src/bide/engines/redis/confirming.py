@@ -8,6 +8,7 @@ from bide.engines.redis.failures import lacking
 from bide.errors import ConfigError
 
 PATIENCE = 0.4  # of the time that an answer may take: a confirmation that takes longer is short
+BRIEFLY = "50"  # ms for the confirmation of an end, after one that was short: workers go on, and the others are told soon
 AT_ONCE = ("INFO", "persistence"), ("CONFIG", "GET", "appendfsync")  # asked of a server that syncs each write
 SURE = 5.0  # seconds for which their answers hold: an operator may change the settings
 TOUCHED = 86_400_000  # ms that the key lives, by which a repeated operation writes something to be confirmed
@@ -20,6 +21,10 @@ class Confirmation(NamedTuple):
     wait: tuple[str, ...]  # the command
     needed: int
     at_once: bool = False  # the server had each write on its disk before it answered, when it was asked
+
+    @property
+    def brief(self) -> "Confirmation":
+        return self._replace(wait=(*self.wait[:-1], BRIEFLY))
 
     @property
     def on_disk(self) -> bool:

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
-from bide.engines.redis.confirming import check_disk
+from bide.engines.redis.confirming import Confirmation, check_disk
 from bide.engines.redis.failures import BRIEF, OtherSpread, TooOld, Unanswered, Unconfirmed, Unpinned, other_spread
 from bide.engines.redis.namespace import Namespace, check_events, check_eviction
 from bide.engines.redis.protocol import Text
@@ -141,9 +141,7 @@ class Calls:
         """
         if not self._connections.checked and verb not in PASSING:
             self.check(patience)
-        confirmation = self._connections.confirmation
-        if confirmation is not None and verb in UNCONFIRMED:
-            confirmation = None
+        confirmation = self._confirmation(verb)
         connection, clock, lane = self._connections.take(), self._clock, ""
         try:
             for _ in range(TRIES):
@@ -171,6 +169,7 @@ class Calls:
                     clock.hear(int(reply[0]), wrote=once)
                     return reply
         except Unconfirmed as done:
+            self._connections.short = True
             if salt:
                 raise
             raise ConfirmTimeout(done.sentence) from None
@@ -182,6 +181,31 @@ class Calls:
             self._connections.give(connection)
         shown = self._connections.server.shown
         raise Unavailable(f"{shown} answers too late for anything to be done. Nothing was done; try again.")
+
+    def _confirmation(self, verb: str) -> Confirmation | None:
+        """How a script is confirmed. While writes are not, an end waits briefly: what comes next does not wait behind it."""
+        asked = self._connections.confirmation
+        if asked is None or verb in UNCONFIRMED:
+            return None
+        if verb != "settle" or not self._connections.short:
+            return asked
+        if not self._connections.asking:
+            self._connections.asking = True
+            self._connections.aside.begin(self._ask_to_confirm)
+        return asked.brief
+
+    def _ask_to_confirm(self) -> None:
+        """Find out whether writes are confirmed again, with as much time as usual."""
+        connection = self._connections.take()
+        try:
+            told, asked = self._told(connection, None), self._connections.confirmation
+            connection.run(scripts()["time"], self._keys, told, retry_for=BRIEF, confirmation=asked)
+            self._connections.short = False
+        except (BideError, OtherSpread, Unanswered, Unconfirmed, TooOld, Unpinned):
+            return
+        finally:
+            self._connections.asking = False
+            self._connections.give(connection)
 
     def in_passing(self, verb: str, args: Sequence[Any]) -> bool:
         """Run a script of a caller that does not wait for a server that is away; False when it is."""

@@ -241,6 +241,8 @@ class Connections:
         self._counting = threading.RLock()  # reentrant, as a signal handler may need a connection too
         self._closed = False
         self.confirmation: Confirmation | None = asked  # after every write
+        self.short: bool = False  # a write was not confirmed in time, and none has been since
+        self.asking: bool = False  # whether writes are confirmed again
         self.checked: bool = False  # whether it is known that the server keeps what it takes, and how that is asked
         self.aside: Aside = Aside()
 
