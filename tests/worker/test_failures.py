@@ -9,6 +9,7 @@ import pytest
 
 from bide import AsyncDelivery, AsyncQueue, EngineError, OutcomeUnknown, current
 from bide.worker import Worker
+from bide.worker.retry import Retrying
 from tests.worker.faults import Faults, deaf
 from tests.worker.test_running import ended
 
@@ -129,8 +130,16 @@ async def test_what_a_claim_without_an_answer_holds_is_given_back_at_the_stop(
 
 @pytest.mark.parametrize("in_parts", [False, True], ids=["whole", "in parts"])
 async def test_an_end_that_the_engine_refuses_holds_up_no_other(
-    queue: AsyncQueue, working: Any, until: Any, faults: Faults, in_parts: bool
+    queue: AsyncQueue, working: Any, until: Any, faults: Faults, in_parts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Nor does the pause before it is tried again."""
+    others_are_done = asyncio.Event()
+
+    async def pause(self: Retrying, error: Exception, part: object = None) -> None:
+        await others_are_done.wait()
+
+    monkeypatch.setattr(Retrying, "lose", pause)
+
     @queue.task("bad")
     async def bad() -> None: ...
 
@@ -158,6 +167,7 @@ async def test_an_end_that_the_engine_refuses_holds_up_no_other(
         await until(lambda: worker.health().done == 40)
         await until(lambda: 1 in refused)
         assert (await queue.stats("bad")).leased == 1
+        others_are_done.set()
         faults.fail("settle", times=0)
         await until(lambda: worker.health().done == 41)
         assert await ended(queue)

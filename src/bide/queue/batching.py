@@ -18,8 +18,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 PATIENCE = 0.2  # seconds for a call that any part may answer, before the next one begins beside it
 CLOSING = 5.0  # seconds that a close sees to what waits for a part of the engine which may not answer
-LOOK = 0.2  # seconds between two looks at a call to one part of several, and longer where answers usually take longer:
-SLOW = 4  # times that. A call that two looks have found is stalled: what needs only other parts goes on without it
+LOOK = 0.1  # seconds between two looks at a call to one part of several, and longer where answers usually take longer:
+SLOW = 2  # times that. A call that two looks have found is stalled: what needs only other parts goes on without it
 SLOWEST = 1.0  # seconds that an answer counts for, which may have come after the part was away
 SHARE = 8  # the usual time is an average, to which each answer adds one part in so many
 BESIDE = 8  # calls at most that may be left behind like this
@@ -118,7 +118,9 @@ class Collector(abc.ABC, Generic[E]):
         return list(self._lines.values())
 
     def put(self, entry: E) -> None:
-        part = self.part_of(entry)
+        self.put_in(self.part_of(entry), entry)
+
+    def put_in(self, part: Hashable, entry: E) -> None:
         line = self._lines.get(part)
         if line is None:
             line = self._lines[part] = Line(part, self)

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Hashable, Sequence
 from operator import itemgetter
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, End, Ended
@@ -21,6 +21,12 @@ Entry: TypeAlias = tuple[Handling, End]
 _end = itemgetter(1)
 MOST = 10 * MAX_BATCH  # ends that wait for parts of the engine, also for one that does not answer
 AGAIN = 60.0  # seconds between two warnings of ends that were not confirmed
+
+
+class Refused(NamedTuple):
+    """Ends that a part of the engine has refused have a line of their own: they may be refused for good."""
+
+    part: Hashable
 
 
 class Settling(Collector[Entry]):
@@ -76,12 +82,16 @@ class Settling(Collector[Entry]):
                 if not refused(error):
                     line.bring_last(batch)  # a part of the engine does not answer, and must not hold up what others take
                     return
-            if not refused(error):
-                line.bring_again(batch)
-            elif len(batch) > 1:  # one of them may be the cause, and must not hold up the others
-                line.bring_again(batch, singly=True)
-            else:
+            if refused(error):
+                if len(batch) > 1:  # one of them may be the cause, and must not hold up the others
+                    line.bring_again(batch, singly=True)
+                    return
+                if not isinstance(line.part, Refused):
+                    self.put_in(Refused(line.part), batch[0])
+                    return
                 line.bring_last(batch)
+            else:
+                line.bring_again(batch)
             await self._retrying.lose(error, line.part)
             return
         except Exception:  # nobody foresaw it, and one of them may be the cause
