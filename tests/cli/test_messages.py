@@ -401,3 +401,11 @@ def test_who_names_a_key_or_a_topic_is_told_how(bide: Bide, queue: Queue, comman
     assert "mail is a topic" in bide(*command, "mail").err
     assert "--key" not in bide(*command, "0" * 16).err
     assert "--key" not in bide(*command, "mail", "--key", "mail4").err
+
+
+def test_a_dash_without_a_topic_sends_nothing(bide: Bide, queue: Queue) -> None:
+    """It is meant as --from - or --stdin."""
+    refused = bide("send", "-")
+    assert refused.code == 2
+    assert "--from - alone" in refused.err
+    assert queue.topics() == []

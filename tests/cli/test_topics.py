@@ -163,6 +163,16 @@ def test_a_mistyped_topic_is_not_paused_unless_it_is_meant(bide: Bide, queue: Qu
     assert queue.receive("mail.sned") == []
 
 
+@pytest.mark.parametrize("command", ["pause", "resume"])
+def test_a_pattern_is_no_topic_to_pause(bide: Bide, queue: Queue, command: str) -> None:
+    queue.send("order.pack")
+    refused = bide(command, "order.*")
+    assert refused.code == 1
+    assert refused.err.count("\n") == 1
+    assert "The topic is 'order.*'. A topic is 1 to 128 characters" in refused.err
+    assert "--empty" not in refused.err
+
+
 def test_a_topic_is_paused_and_resumed(bide: Bide, queue: Queue) -> None:
     queue.send("t")
     assert bide("pause", "t").out == "Paused t; due messages wait, running handlers go on.\n"

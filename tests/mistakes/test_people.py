@@ -25,6 +25,13 @@ def test_a_url_from_a_variable_that_is_not_set_is_refused(kind: Callable[..., An
         kind(os.environ.get(MISSING))
 
 
+@pytest.mark.parametrize("kind", [Queue, AsyncQueue])
+def test_a_variable_that_is_empty_is_named(kind: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIDE_URL", " ")
+    with pytest.raises(BadUrl, match=r"\$BIDE_URL is empty. Set it to .* or unset it"):
+        kind()
+
+
 @pytest.fixture
 def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of its own, and no URL in the environment."""

@@ -3,11 +3,14 @@
 import asyncio
 import functools
 import os
+import sqlite3
 import sys
 import threading
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -308,3 +311,50 @@ def test_a_forked_child_that_leaves_a_listener_gives_back_nothing_of_its_parent(
         assert os.waitpid(child, 0)[1] == 0
         assert received_anew(place) == []
         assert [first.body, next(deliveries).body, next(deliveries).body] == [0, 1, 2]
+
+
+@contextmanager
+def relay_waits(opened: Any, away: bool) -> Iterator[threading.Event]:
+    """Set when a relay sleeps, or has met an engine that does not answer."""
+    waits = threading.Event()
+    engine, verb = (opened.engine, "put") if away else (opened.outbox.store, "wait")
+    real = getattr(engine, verb)
+
+    def told(*asked: Any, **options: Any) -> Any:
+        waits.set()
+        if away:
+            raise Unavailable("It does not answer.")
+        return real(*asked, **options)
+
+    with patch.object(engine, verb, told):
+        yield waits
+
+
+def with_one_in_its_outbox(folder: Path) -> Queue:
+    queue = Queue("memory://", outbox=f"sqlite:///{folder}/outbox.db")
+    queue.open()
+    with closing(sqlite3.connect(folder / "outbox.db")) as own:
+        queue.send("t", 1, connection=own)
+        own.commit()
+    return queue
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_relay_in_a_thread_ends_when_its_queue_is_closed(away: bool, tmp_path: Path) -> None:
+    queue = with_one_in_its_outbox(tmp_path)
+    with relay_waits(queue.session.open(), away) as waits, ThreadPoolExecutor(1) as threads:
+        relaying = threads.submit(queue.relay)
+        assert waits.wait(PATIENCE)
+        queue.close()
+        assert relaying.result(PATIENCE) == (0 if away else 1)
+
+
+@pytest.mark.parametrize("away", [False, True])
+async def test_a_relay_in_a_task_ends_when_its_queue_is_closed(away: bool, tmp_path: Path) -> None:
+    with with_one_in_its_outbox(tmp_path) as plain:
+        queue = plain.aio
+        with relay_waits(await queue.session.open(), away) as waits:
+            relaying = asyncio.create_task(queue.relay())
+            assert await asyncio.to_thread(waits.wait, PATIENCE)
+            await queue.close()
+            assert await asyncio.wait_for(relaying, PATIENCE) == (0 if away else 1)

@@ -143,6 +143,13 @@ def test_shards_of_a_new_namespace_spread_over_the_servers(
         assert (found.level, found.value.count(" on port ")) == ("ok", 3), found
 
 
+def test_a_proxy_that_sends_keys_anywhere_is_found_out(new_redis: NewRedis, tmp_path: Path) -> None:
+    with running(new_redis, tmp_path, "fnv1a_64", "random") as proxied:
+        [found, *_] = [each for each in Queue(proxied.url).examine() if each.name == "shards"]
+        assert found.level == "bad"
+        assert "ketama or modula" in found.advice
+
+
 def test_a_namespace_of_before_keeps_its_shards_until_it_is_resharded(
     proxied: Proxied, monkeypatch: pytest.MonkeyPatch
 ) -> None:

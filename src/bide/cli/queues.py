@@ -52,7 +52,9 @@ class QueueOptions(NamedTuple):
             raise WrongUsage("Give either --url or --url-file, not both.")
         if self.url_file is not None:
             return first_line(self.url_file)
-        return self.url if self.url is not None else os.environ.get("BIDE_URL", NOWHERE)
+        from bide.queue.setup import of_environment
+
+        return self.url if self.url is not None else of_environment() or NOWHERE
 
     def _queue(self, url: str) -> "Queue":
         from bide.queue import Queue

@@ -131,6 +131,10 @@ def send(
         if if_exists == "merge":
             raise WrongUsage("--if-exists merge gathers single bodies: messages that another queue had are sent as they were.")
         return send_records(options, source or "-", Wanted(leased, dead, if_exists, operation), as_json=as_json)
+    if topic == "-" and body is None:
+        raise WrongUsage(
+            "Give a TOPIC before -, which reads one body per line; or --from - alone, whose lines are those of `bide list --json`."
+        )
     if leased or dead:
         raise WrongUsage("--leased and --dead are for lines of `bide list --json`: leave TOPIC out.")
     file = _file_of_bodies(body, source, stdin=stdin)

@@ -11,6 +11,7 @@ from bide.cli.output import LATE, due, echo, echo_json, note, note_missing, now_
 from bide.cli.queues import QueueOptions, complete_topics
 from bide.cli.table import Table, echo_pairs
 from bide.core import json_shapes
+from bide.core import options as checks
 from bide.core.amounts import plural, span
 from bide.errors import ConfigError
 from bide.types import Stats
@@ -185,6 +186,7 @@ def _note_if_unknown(queue: "Queue", topic: str) -> None:
 
 def _unknown(queue: "Queue", topic: str) -> str | None:
     """What to tell the user if a topic has no messages: its name may be mistyped."""
+    checks.topic(topic)  # what is no name is not looked for
     if not queue.capabilities.inspect:
         return None
     known = queue.topics()

@@ -12,7 +12,9 @@ from bide.errors import BadTime
 from bide.types import Duration
 
 MAX_DELAY_MS = 36_525 * 86_400_000  # a hundred years
-_MAX_DELAY = MAX_DELAY_MS // 1_000
+
+# Seconds since 1970 in the years 2017 to 2049: as a duration it is a slip, for who means 47 to 79 years writes days.
+_EPOCH_FROM, _EPOCH_TO = 1_500_000_000, 2_500_000_000
 
 _CLOSE = 0.001  # ms: the product of a float and 1,000 is off by less than half as much, up to a hundred years
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
@@ -23,7 +25,7 @@ _FORMS = 'Give seconds (90), a timedelta, or text such as "1h30m" (units: ms s m
 
 def duration_ms(value: Duration, name: str = "delay") -> int:
     """A duration in milliseconds, from 0 to a hundred years."""
-    if type(value) is float and 0 <= value <= _MAX_DELAY:
+    if type(value) is float and 0 <= value < _EPOCH_FROM:
         return _seconds_ms(value)
     if isinstance(value, str):
         ms = _text_ms(value, name)
@@ -32,6 +34,11 @@ def duration_ms(value: Duration, name: str = "delay") -> int:
         ms = whole + bool(rest) if whole >= 0 else whole
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise BadTime(f"{name} is a {type(value).__name__}. {_FORMS}")
+    elif _EPOCH_FROM <= value < _EPOCH_TO:
+        raise BadTime(
+            f"{name} is {value:.0f} seconds, {value / 31_557_600:.0f} years: it looks like a time, in seconds since 1970. Give how "
+            "long from now, or a time: at= takes an aware datetime."
+        )
     elif isinstance(value, int):
         ms = value * 1000
     elif math.isfinite(value):

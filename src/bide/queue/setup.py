@@ -83,7 +83,14 @@ def _chosen(url: str | None, client: object | None) -> str | None:
         raise BadOption(
             "client= needs the engine's URL beside it, e.g. Queue('redis://', client=…), to say which engine it is for."
         )
-    return os.environ.get("BIDE_URL")
+    return of_environment()
+
+
+def of_environment() -> str | None:
+    found = os.environ.get("BIDE_URL")
+    if found is not None and not found.strip():
+        raise BadUrl("$BIDE_URL is empty. Set it to the queue's URL, or unset it to use the file bide.db in the current folder.")
+    return found
 
 
 def _default() -> str:

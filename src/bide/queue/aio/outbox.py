@@ -44,6 +44,8 @@ class AsyncOutbox:
         self._names = False  # whether any that was handed on here is asked for
         self._pause = SOON
         self._patience = SWEEP  # seconds until something may be due that nobody is told of
+        self._ends = False
+        self._end = AsyncSignal()
         self._upkeep_at = 0.0  # also while each claim finds something: what a dead relay had taken may be in its way
         self.waiting: AsyncWaiting = AsyncWaiting(store, target, self._bring)
 
@@ -203,17 +205,22 @@ class AsyncOutbox:
             await self._keeping.expect(expected([each for _, each, _ in asked], keeps), None)
             await self.store.results.fulfil([outbox.handed_on_as(*each, now) for each in asked])
 
-    async def run(self) -> None:
-        """Hand on what comes, for ever."""
-        while True:
+    async def run(self) -> int:
+        """Hand on what comes, until this is closed; how many messages that were."""
+        total = 0
+        while not self._ends:
             try:
-                while await self.hand_on():
+                while some := await self.hand_on():
+                    total += some
                     self._pause = SOON
                 await self.store.wait([outbox.TOPIC], self._patience)
             except BideError as error:  # also one of rights, which may be granted
+                if self._ends:
+                    break
                 _log.warning("Messages stay in the outbox, and are tried again in %.1f s: %s", self._pause / 1000, error)
-                await AsyncSignal().wait(self._pause / 1000)
+                await self._end.wait(self._pause / 1000)
                 self._pause = min(2 * self._pause, LATER)
+        return total
 
     async def hand_on_all(self) -> int:
         """Hand on what there is; how many messages that were."""
@@ -223,7 +230,9 @@ class AsyncOutbox:
         return total
 
     def end_waits(self) -> None:
-        """Whoever waits to be told an id is told that the queue is closed."""
+        """Whoever waits to be told an id is told that the queue is closed, and who hands on ends."""
+        self._ends = True
+        self._end.set()
         self._named.end_waits()
 
     async def close(self) -> None:

@@ -260,9 +260,9 @@ class AsyncVerbs(AsyncTopicVerbs, AsyncManyVerbs, AsyncTaskVerbs, AsyncResultVer
         return await self.session.get(ref(message, topic, key))
 
     async def relay(self, *, wait: bool = True) -> int:
-        """Hand on what was sent into the outbox, until this is cancelled; workers of this queue do so by themselves.
+        """Hand on what was sent into the outbox, until the queue is closed; workers of this queue do so by themselves.
 
-        With wait=False, hand on what has been committed, and return how many messages that were.
+        With wait=False, only what has been committed. Returns how many messages that were.
         """
         return await self.session.relay(wait=wait)
 

@@ -236,13 +236,11 @@ class AsyncSession:
         return await (await self.engine()).settle(ends, connection=connection)
 
     async def relay(self, *, wait: bool) -> int:
-        """Hand on what was sent into the outbox: for ever, or what there is, and how many messages that were."""
+        """Hand on what was sent into the outbox, until the queue is closed, or what there is. How many messages that were."""
         outbox = (await self.open()).outbox
         if outbox is None:
             raise ConfigError("This queue has no outbox: make it with outbox= and the URL of your application's database.")
-        if wait:
-            await outbox.run()
-        return await outbox.hand_on_all()
+        return await (outbox.run() if wait else outbox.hand_on_all())
 
     async def cancel(self, which: Ref, connection: object | None = None) -> CancelResult:
         opened = await self.open()

@@ -44,6 +44,8 @@ class Outbox:
         self._names = False  # whether any that was handed on here is asked for
         self._pause = SOON
         self._patience = SWEEP  # seconds until something may be due that nobody is told of
+        self._ends = False
+        self._end = Signal()
         self._upkeep_at = 0.0  # also while each claim finds something: what a dead relay had taken may be in its way
         self.waiting: Waiting = Waiting(store, target, self._bring)
 
@@ -201,17 +203,22 @@ class Outbox:
             self._keeping.expect(expected([each for _, each, _ in asked], keeps), None)
             self.store.results.fulfil([outbox.handed_on_as(*each, now) for each in asked])
 
-    def run(self) -> None:
-        """Hand on what comes, for ever."""
-        while True:
+    def run(self) -> int:
+        """Hand on what comes, until this is closed; how many messages that were."""
+        total = 0
+        while not self._ends:
             try:
-                while self.hand_on():
+                while some := self.hand_on():
+                    total += some
                     self._pause = SOON
                 self.store.wait([outbox.TOPIC], self._patience)
             except BideError as error:  # also one of rights, which may be granted
+                if self._ends:
+                    break
                 _log.warning("Messages stay in the outbox, and are tried again in %.1f s: %s", self._pause / 1000, error)
-                Signal().wait(self._pause / 1000)
+                self._end.wait(self._pause / 1000)
                 self._pause = min(2 * self._pause, LATER)
+        return total
 
     def hand_on_all(self) -> int:
         """Hand on what there is; how many messages that were."""
@@ -221,7 +228,9 @@ class Outbox:
         return total
 
     def end_waits(self) -> None:
-        """Whoever waits to be told an id is told that the queue is closed."""
+        """Whoever waits to be told an id is told that the queue is closed, and who hands on ends."""
+        self._ends = True
+        self._end.set()
         self._named.end_waits()
 
     def close(self) -> None:

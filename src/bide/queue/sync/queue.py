@@ -258,9 +258,9 @@ class Verbs(TopicVerbs, ManyVerbs, TaskVerbs, ResultVerbs, ScheduleVerbs, LaterV
         return self.session.get(ref(message, topic, key))
 
     def relay(self, *, wait: bool = True) -> int:
-        """Hand on what was sent into the outbox, until this is cancelled; workers of this queue do so by themselves.
+        """Hand on what was sent into the outbox, until the queue is closed; workers of this queue do so by themselves.
 
-        With wait=False, hand on what has been committed, and return how many messages that were.
+        With wait=False, only what has been committed. Returns how many messages that were.
         """
         return self.session.relay(wait=wait)
 

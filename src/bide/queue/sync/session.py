@@ -234,13 +234,11 @@ class Session:
         return self.engine().settle(ends, connection=connection)
 
     def relay(self, *, wait: bool) -> int:
-        """Hand on what was sent into the outbox: for ever, or what there is, and how many messages that were."""
+        """Hand on what was sent into the outbox, until the queue is closed, or what there is. How many messages that were."""
         outbox = self.open().outbox
         if outbox is None:
             raise ConfigError("This queue has no outbox: make it with outbox= and the URL of your application's database.")
-        if wait:
-            outbox.run()
-        return outbox.hand_on_all()
+        return outbox.run() if wait else outbox.hand_on_all()
 
     def cancel(self, which: Ref, connection: object | None = None) -> CancelResult:
         opened = self.open()

@@ -11,9 +11,14 @@ from bide.engines.redis.doctor.look import Look, refusal, text_of
 from bide.engines.redis.doctor.visits import Stop, Told, Visits, answers_to, merged
 from bide.engines.redis.namespace import Namespace
 
+ASKED = 4  # times: a proxy that sends a key somewhere else each time is found out
 INFO = "return redis.call('INFO')"
 UNSEEN = "rights, persistence, replicas, clocks, slow scripts, connections: ask each server at its own address"
 UNKNOWN = "with Twemproxy, a hash such as murmur and several shards a server spread them (docs/which-redis.md#proxies)"
+TORN = (
+    "the keys of a shard must stay on one server, or messages are not found again: set the proxy's distribution to ketama or "
+    "modula, and its hash_tag to {} (docs/which-redis.md#proxies)"
+)
 PILED = (
     "one server does most of the work: see that the proxy names several servers and that its hash spreads keys "
     "(docs/which-redis.md#proxies); then `bide reshard` to another number of shards gives them new names, which spread"
@@ -38,16 +43,20 @@ def examine(visits: Visits, namespace: Namespace) -> list[Finding]:
 def _ask(look: Look, told: Told) -> None:
     infos: dict[str, Mapping[str, str]] = {}  # by their run ids
     there: dict[str, list[int]] = {}
+    torn: list[int] = []
     silent: dict[str, list[int]] = {}  # by why they can't be asked
     for shard in look.shards:
         try:
-            info = _fields(look.ask("EVAL", INFO, 1, f"{look.namespace.prefix(shard)}meta"))
+            told_of = [_fields(look.ask("EVAL", INFO, 1, f"{look.namespace.prefix(shard)}meta")) for _ in range(ASKED)]
         except theirs.ResponseError as error:
             silent.setdefault(refusal(look, error), []).append(shard)
             continue
+        info = told_of[0]
         if "run_id" not in info:
             silent.setdefault("INFO has no run_id", []).append(shard)
             continue
+        if len({each.get("run_id") for each in told_of}) > 1:
+            torn.append(shard)
         name = f"port {info.get('tcp_port')}, run id {info['run_id'][:8]}"
         infos[name] = info
         there.setdefault(name, []).append(shard)
@@ -61,6 +70,7 @@ def _ask(look: Look, told: Told) -> None:
         Finding("mode", f"a proxy; {plural(len(infos), 'server')} behind it {'has' if len(infos) == 1 else 'have'} shards"),
         *servers.checked(look, "layout", checks.layout),
         *merged(each_tells),
+        *([Finding("shards", f"on one server now and on another then: {_named(torn)}", "bad", TORN)] if torn else []),
         *_spread(there, silent),
         Finding("not seen", UNSEEN),
     ]
