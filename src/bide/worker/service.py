@@ -187,7 +187,7 @@ class Service:
             await asyncio.sleep(self._plan.lease_ms / 1000 / (2 * BEATS))
             with contextlib.suppress(EngineError):  # then nobody gets through: the heartbeat and the claims say so
                 if renewed := await receiver.renew():
-                    _log.warning("The heartbeat is late, so the worker has renewed its leases by another connection: %d", renewed)
+                    _log.warning("The heartbeat is late, so the worker has renewed leases by another connection: %d", renewed)
 
     def health(self) -> Health:
         if not self.begun.is_set():
