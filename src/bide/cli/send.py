@@ -133,7 +133,7 @@ def send(
         return send_records(options, source or "-", Wanted(leased, dead, if_exists, operation), as_json=as_json)
     if topic == "-" and body is None:
         raise WrongUsage(
-            "Give a TOPIC before -, which reads one body per line; or --from - alone, whose lines are those of `bide list --json`."
+            "Give a TOPIC before -, which reads one body per line; or --from - alone, with lines of `bide list --json`."
         )
     if leased or dead:
         raise WrongUsage("--leased and --dead are for lines of `bide list --json`: leave TOPIC out.")

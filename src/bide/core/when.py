@@ -36,8 +36,8 @@ def duration_ms(value: Duration, name: str = "delay") -> int:
         raise BadTime(f"{name} is a {type(value).__name__}. {_FORMS}")
     elif _EPOCH_FROM <= value < _EPOCH_TO:
         raise BadTime(
-            f"{name} is {value:.0f} seconds, {value / 31_557_600:.0f} years: it looks like a time, in seconds since 1970. Give how "
-            "long from now, or a time: at= takes an aware datetime."
+            f"{name} is {value:.0f} seconds, {value / 31_557_600:.0f} years: it looks like a time, in seconds since 1970. "
+            "Give how long from now, or a time: at= takes an aware datetime."
         )
     elif isinstance(value, int):
         ms = value * 1000

@@ -89,7 +89,7 @@ def _chosen(url: str | None, client: object | None) -> str | None:
 def of_environment() -> str | None:
     found = os.environ.get("BIDE_URL")
     if found is not None and not found.strip():
-        raise BadUrl("$BIDE_URL is empty. Set it to the queue's URL, or unset it to use the file bide.db in the current folder.")
+        raise BadUrl("$BIDE_URL is empty. Set it to the queue's URL, or unset it: then it is the file bide.db in this folder.")
     return found
 
 
