@@ -118,9 +118,9 @@ class Service:
                 each.cancel()
             await self._wind_up()
 
-    def _beside(self, opened: AsyncOpened) -> list[Coroutine[Any, Any, None]]:
+    def _beside(self, opened: AsyncOpened) -> list[Coroutine[Any, Any, object]]:
         """What goes on while it takes messages."""
-        beside = [self._pulse(), self._stand_in(opened.receiver)]
+        beside: list[Coroutine[Any, Any, object]] = [self._pulse(), self._stand_in(opened.receiver)]
         if opened.engine.capabilities.inspect:
             beside.append(self._unhandled.run())
         if opened.engine.capabilities.gates:

@@ -135,6 +135,25 @@ def test_a_failover_that_loses_a_claim_explains_one_repeated_delivery(book: Book
     assert rolled_back(book) == (kind == "lost claims")
 
 
+@pytest.mark.parametrize("kind", ["lost claims", "kill"])
+def test_a_failover_may_lose_what_was_delivered_before_it_was_confirmed(book: Book, kind: str) -> None:
+    back = book.begin("fault", kind=kind)
+    book.send(result="unknown")
+    book.receive("m")
+    book.end(back, kind=kind)
+    book.look()
+    assert rolled_back(book) == (kind == "lost claims")
+
+
+def test_a_failover_that_loses_claims_loses_nothing_that_was_confirmed(book: Book) -> None:
+    back = book.begin("fault", kind="lost claims")
+    book.send()
+    book.receive("m")
+    book.end(back, kind="lost claims")
+    book.look()
+    assert not rolled_back(book)
+
+
 def test_a_failover_that_loses_claims_loses_no_cancel(book: Book) -> None:
     book.send()
     back = book.begin("fault", kind="lost claims")

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from bide.prove.facts import Facts, Look, Message
+from bide.prove.facts import LOST_CLAIMS, Facts, Look, Message
 from bide.prove.report import Findings, Terms
 
 MANY = 2**31
@@ -31,8 +31,14 @@ def _is_missing(message: Message) -> bool:
 
 
 def _may_be_forgotten(facts: Facts, message: Message) -> bool:
-    """With a server that went back to before it was sent."""
-    return bool(message.sends) and all(facts.forgotten(send) for send in message.sends)
+    """With a server that went back to before it was sent, or that has lost what no replica had confirmed.
+
+    A claim is not confirmed: a message that was delivered need not be on a replica.
+    """
+    return bool(message.sends) and all(
+        facts.forgotten(send) or (send.result == "unknown" and facts.rolled_back(send.began, send.ended, LOST_CLAIMS))
+        for send in message.sends
+    )
 
 
 def _may_have_ended(message: Message) -> bool:

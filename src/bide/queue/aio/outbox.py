@@ -215,12 +215,14 @@ class AsyncOutbox:
                     self._pause = SOON
                 await self.store.wait([outbox.TOPIC], self._patience)
             except BideError as error:  # also one of rights, which may be granted
-                if self._ends:
-                    break
-                _log.warning("Messages stay in the outbox, and are tried again in %.1f s: %s", self._pause / 1000, error)
-                await self._end.wait(self._pause / 1000)
-                self._pause = min(2 * self._pause, LATER)
+                await self._try_later(error)
         return total
+
+    async def _try_later(self, error: BideError) -> None:
+        if not self._ends:
+            _log.warning("Messages stay in the outbox, and are tried again in %.1f s: %s", self._pause / 1000, error)
+            await self._end.wait(self._pause / 1000)
+            self._pause = min(2 * self._pause, LATER)
 
     async def hand_on_all(self) -> int:
         """Hand on what there is; how many messages that were."""

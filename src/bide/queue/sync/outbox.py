@@ -213,12 +213,14 @@ class Outbox:
                     self._pause = SOON
                 self.store.wait([outbox.TOPIC], self._patience)
             except BideError as error:  # also one of rights, which may be granted
-                if self._ends:
-                    break
-                _log.warning("Messages stay in the outbox, and are tried again in %.1f s: %s", self._pause / 1000, error)
-                self._end.wait(self._pause / 1000)
-                self._pause = min(2 * self._pause, LATER)
+                self._try_later(error)
         return total
+
+    def _try_later(self, error: BideError) -> None:
+        if not self._ends:
+            _log.warning("Messages stay in the outbox, and are tried again in %.1f s: %s", self._pause / 1000, error)
+            self._end.wait(self._pause / 1000)
+            self._pause = min(2 * self._pause, LATER)
 
     def hand_on_all(self) -> int:
         """Hand on what there is; how many messages that were."""
