@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 
@@ -34,6 +34,7 @@ class Heartbeat:
         self._asleep_until = 0.0
         self._thread: threading.Thread | None = None
         self._failed = False  # the last try to begin it
+        self._unrenewed: set[Beat | Asked] = set()  # what could not be renewed when it was due last
         self._closed = False
         self._asked: dict[Asked, None] = {}
         self.seen: int = 0
@@ -261,14 +262,16 @@ class Heartbeat:
     def _renew(self, engine: Engine, part: Part) -> None:
         seen, asked = self.seen, time.monotonic()
         answers: Sequence[bool | None]
+        failed: BideError | None = None
         try:
             if holds := part.holds:
                 answers = engine.extend(holds, part.lease_ms, brief=True)
             else:
                 answers = engine.gates.keep(part.held, part.lease_ms, brief=True)
         except BideError as error:
-            _log.warning("%d leases could not be renewed and will be tried again soon: %s", len(part.leases), error)
-            answers = (isinstance(error, OutcomeUnknown) and error.answers) or [None] * len(part.leases)
+            failed, answers = error, (isinstance(error, OutcomeUnknown) and error.answers) or [None] * len(part.leases)
+        unknown = {beat for (beat, _), held in zip(part.leases, answers, strict=True) if held is None}
+        self._tell({beat for beat, _ in part.leases} - unknown, unknown, failed)
         self.renewed(part, answers, seen, asked)
 
     def _renew_unanswered(self, engine: Engine, asked: Asked) -> None:
@@ -278,7 +281,16 @@ class Heartbeat:
             if found.messages:
                 engine.extend([Hold(each.topic, each.id, each.token) for each in found.messages], asked.lease_ms, brief=True)
         except BideError as error:
-            _log.warning("The leases of a claim could not be renewed and will be tried again soon: %s", error)
+            self._tell(set(), {asked}, error)
             asked.put_off(2 * BEATS)
         else:
+            self._tell({asked}, set(), None)
             asked.put_off(BEATS)
+
+    def _tell(self, renewed: Set[Beat | Asked], failed: Set[Beat | Asked], error: BideError | None) -> None:
+        """Log when leases can't be renewed, and when all can be again; not each try."""
+        before, self._unrenewed = self._unrenewed, ((self._unrenewed - renewed) | failed).intersection(self._kept())
+        if failed and not before:
+            _log.warning("%d leases could not be renewed, which is tried again and again: %s", len(failed), error)
+        elif before & renewed and not self._unrenewed:
+            _log.warning("All leases are renewed again.")
