@@ -254,6 +254,18 @@ async def test_a_new_release_counts_from_when_it_begins_also_for_workers_of_the_
         assert seen == ([], [])
 
 
+async def test_a_worker_begins_once_also_if_others_of_its_schedules_could_not_be_announced(clock: ManualClock) -> None:
+    """It announces all again as if it began, and a new release that has begun meanwhile stays in force."""
+    async with AsyncQueue("memory://once", clock=clock) as old, AsyncQueue("memory://once", clock=clock) as new:
+        hourly(old, "1h")
+        hourly(new, "2h")
+        of_old = await planner(old)
+        await of_old.announce(old.session.setup.schedules, begins=True)
+        await announce(new, begins=True)
+        await of_old.announce(old.session.setup.schedules, begins=True)
+        assert [each.schedule for each in await old.schedules()] == ["2h"]
+
+
 async def test_an_old_release_takes_over_when_the_new_one_is_gone(clock: ManualClock) -> None:
     async with AsyncQueue("memory://back", clock=clock) as old, AsyncQueue("memory://back", clock=clock) as new:
         hourly(old, "1h")

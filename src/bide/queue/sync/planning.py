@@ -10,6 +10,7 @@ from bide.engines.guard.able import others_can
 from bide.engines.sync import Engine
 from bide.errors import EngineError, Unsupported
 from bide.logs import Log
+from bide.queue.batching import joined
 from bide.queue.schedules.announcing import SILENT, Actions, announced, plan
 from bide.queue.schedules.definition import Planned
 from bide.queue.schedules.records import (
@@ -57,6 +58,7 @@ class Planner:
         self._watching = 0  # since when it has been looking for what nobody announces
         self._looked = 0
         self._last: dict[Ref, Stored | None] = {}  # what was stored when it was last asked for
+        self._announced: set[str] = set()
 
     def now(self) -> int:
         """The engine's time."""
@@ -98,17 +100,31 @@ class Planner:
         return None if instant is None else self._engine.part_of(Ref(topic=claimed.topic, key=key_of(instant.name)))
 
     def announce(self, schedules: Iterable[Planned], *, begins: bool) -> None:
-        """Say that these are in use for the next ten minutes, and see that the next instant of each is planned."""
-        each = list(schedules)
-        for first in range(0, len(each), _PART):
-            some = each[first : first + _PART]
-            now = self.now()
-            whats = self.kept([planned.name for planned in some])
-            pending = self.pending([(planned.name, planned.topic) for planned in some])
-            actions = Actions([], [], [])
-            for planned, what, stored in zip(some, whats, pending, strict=True):
-                announced(planned, what, stored, now, self._setup.envelope, actions, begins=begins)
-            self.act(actions)
+        """Say that these are in use for the next ten minutes, and see that the next instant of each is planned.
+
+        A part of the engine that does not answer holds up only the schedules that need it. `begins` counts until a schedule
+        has been announced.
+        """
+        now = self.now()
+        by_parts: dict[Hashable, list[Planned]] = {}
+        for each in schedules:
+            concerned = [*refs(each.name), Ref(topic=each.topic, key=key_of(each.name))]
+            by_parts.setdefault(joined(map(self._engine.part_of, concerned)), []).append(each)
+        some = [each[first : first + _PART] for each in by_parts.values() for first in range(0, len(each), _PART)]
+        told = Round(some, lambda part: self._announce(part, now, begins=begins)).answers()
+        for answer in told:
+            if isinstance(answer, Exception):
+                raise answer
+
+    def _announce(self, some: Sequence[Planned], now: int, *, begins: bool) -> None:
+        whats = self.kept([planned.name for planned in some])
+        pending = self.pending([(planned.name, planned.topic) for planned in some])
+        actions = Actions([], [], [])
+        for planned, what, stored in zip(some, whats, pending, strict=True):
+            first = begins and planned.name not in self._announced
+            announced(planned, what, stored, now, self._setup.envelope, actions, begins=first)
+        self.act(actions)
+        self._announced.update(planned.name for planned in some)
 
     def replan(self, name: str, topic: str, what: Kept, *, anew: bool) -> None:
         """Have the next instant planned, or none, after an operator has spoken."""
