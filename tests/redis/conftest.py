@@ -22,6 +22,9 @@ from tests.servers.programs import needs_groups
 from tests.servers.redis import RedisServer
 from tests.servers.sentinel import SentinelGroup
 
+CALM = 60_000  # milliseconds
+_namespaces = map("away{}".format, itertools.count())
+
 
 @pytest.fixture
 def scene(redis_url: str, redis_server: RedisServer) -> Iterator[Scene]:
@@ -44,6 +47,21 @@ def lone_cluster() -> Iterator[RedisCluster]:
     needs_groups()
     with RedisCluster(masters=1, replicas=0) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def masters() -> Iterator[RedisCluster]:
+    """Three without replicas, which serve their slots also while another one is away."""
+    needs_groups()
+    with RedisCluster(masters=3, replicas=0, cluster_require_full_coverage="no") as cluster:
+        for node in cluster.nodes:  # or a busy machine has them miss one another, and the whole Cluster stops
+            node.ask("CONFIG", "SET", "cluster-node-timeout", CALM)
+        yield cluster
+
+
+@pytest.fixture
+def masters_url(masters: RedisCluster) -> str:
+    return f"{masters.url}?namespace={next(_namespaces)}"
 
 
 @pytest.fixture(scope="session")

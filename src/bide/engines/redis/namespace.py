@@ -81,6 +81,7 @@ class Namespace:
         self.confirm: str = address.confirm
         self.dead_for: int = settings.dead_for
         self._dead_max = settings.dead_max
+        self._stored = ""  # how messages are spread as a shard has told it
         self.spread_as(None if address.clustered or (address.shards or 1) > 1 else plain(1))
 
     def spread_as(self, spread: Spread | None) -> None:
@@ -89,6 +90,17 @@ class Namespace:
         self.told: str = "" if spread is None else str(spread)  # as every call tells it
         # dead letters of a topic that each shard keeps: a share of those that were made together, as a reshard must drop none
         self._shares = {number: -(-self._dead_max // each.size) for each in self.generations for number in each.numbers}
+
+    def learn(self, spread: Spread) -> None:
+        """What is stored in a shard: shard 0 has it as well, or something newer."""
+        if spread != self.spread:
+            self.spread_as(spread)
+        self._stored = self.told
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether a shard has told that messages are spread like this, and not the URL alone."""
+        return bool(self.told) and self._stored == self.told
 
     def placed(self, first: int, size: int) -> Generation:
         """New shards that are in no Cluster. wake=poll says that there may be a proxy, which spreads them by their tags."""

@@ -16,6 +16,7 @@ from bide.engines.redis.spread import Spread, plain
 from bide.engines.redis.spread import read as read_spread
 from bide.errors import BideError, ConfigError, ConfirmTimeout, OutcomeUnknown, Unavailable
 
+SPREAD = 5  # the place of how messages are spread, in what every script is told
 TRIES = 5  # of a script that comes too late, or to a shard that has it otherwise
 LOOKS = (
     "followers",
@@ -164,7 +165,7 @@ class AsyncCalls:
                 except TooOld as late:  # it did nothing, and told the time
                     clock.hear(late.now)
                 except Unpinned:
-                    await self._pin(connection, now)
+                    await self._pin(connection, now, patience)
                 except OtherSpread as other:
                     await self._agree(connection, other.found)
                 else:
@@ -220,26 +221,35 @@ class AsyncCalls:
             await self._connections.give(connection)
         return True
 
-    async def _pin(self, connection: AsyncConnection, now: int | None) -> None:
+    async def _pin(self, connection: AsyncConnection, now: int | None, patience: float | None = None) -> None:
         """Store how the shards are spread, in shard 0 first. Clients that have it otherwise are refused from then on."""
         first = self._first
         if first is not None and first._connections is self._connections:
-            await first._pin(connection, now)
+            await first._pin(connection, now, patience)
         elif first is not None:
-            await first.check()
-            other = await first._connections.take()
-            try:
-                await first._pin(other, now)
-            finally:
-                await first._connections.give(other)
+            await self._pin_first(first, now)
+        told = self._told(connection, now)
         try:
             reply = await connection.run(
-                scripts()["pin"], self._keys, self._told(connection, now), confirmation=self._connections.confirmation
+                scripts()["pin"], self._keys, told, retry_for=patience, confirmation=self._connections.confirmation
             )
         except OtherSpread as other:
             await self._agree(connection, other.found)
         else:
             self._clock.hear(int(reply[0]))
+            if first is None and told[SPREAD] == self._namespace.told and self._namespace.spread is not None:
+                self._namespace.learn(self._namespace.spread)
+
+    async def _pin_first(self, first: "AsyncCalls", now: int | None) -> None:
+        """Shard 0 decides between clients that have it otherwise. What a shard has told is decided: then it need not answer."""
+        decided = self._namespace.is_stored
+        if decided and first.is_away():
+            return
+        try:
+            await first.pin(now, BRIEF if decided else None)
+        except (Unavailable, OutcomeUnknown) as error:
+            if not decided:
+                raise Unavailable(f"{error} Shard 0 has to know first how messages are spread, so nothing was done.") from error
 
     async def _agree(self, connection: AsyncConnection, found: str) -> None:
         """The shard has it that messages are spread like `found`. Whoever knows the newer way tells the other one.
@@ -252,23 +262,22 @@ class AsyncCalls:
         if other.epoch == mine.epoch and other != mine and not unsaid:
             raise ConfigError(other_spread(self._connections.server.shown, found))
         if other.epoch >= mine.epoch:
-            if other != mine:
-                namespace.spread_as(other)
+            namespace.learn(other)
             return
         told = [*self._told(connection, None), namespace.told]
-        told[5] = found
+        told[SPREAD] = found
         try:
             confirmation = self._connections.confirmation if self._connections.checked else None
             await connection.run(scripts()["spread"], self._keys, told, confirmation=confirmation)
         except OtherSpread as again:  # somebody else told it
             await self._agree(connection, again.found)
 
-    async def pin(self) -> None:
+    async def pin(self, now: int | None = None, patience: float | None = None) -> None:
         """Store how the shards are spread, unless it is stored: ConfigError if it is otherwise, and neither way is newer."""
-        await self.check()
+        await self.check(patience)
         connection = await self._connections.take()
         try:
-            await self._pin(connection, None)
+            await self._pin(connection, now, patience)
         except Unconfirmed as done:
             raise ConfirmTimeout(done.sentence) from None
         except Unanswered as lost:

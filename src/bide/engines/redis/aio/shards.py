@@ -1,7 +1,6 @@
 # unasync: ../sync/shards.py
 """The shards of a namespace: on one server, on the master that Sentinels name, or over the masters of a Cluster."""
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ from bide.engines.redis.aio.nodes import AsyncCluster, AsyncRoute, AsyncSentinel
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.client import Address
 from bide.engines.redis.confirming import confirmation
-from bide.engines.redis.failures import OtherSpread, other_spread
+from bide.engines.redis.failures import BRIEF, OtherSpread, other_spread
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.presence import HASTE
 from bide.engines.redis.server import AsyncServer
@@ -18,7 +17,7 @@ from bide.engines.redis.spread import Generation, Spread
 from bide.engines.redis.spread import read as read_spread
 from bide.engines.redis.topology import likely_tags, slot_of, well_placed
 from bide.errors import ConfigError, EngineError, OutcomeUnknown, Unavailable
-from bide.rounds import AsyncRound
+from bide.rounds import AsyncAside, AsyncRound
 
 
 class _Live(NamedTuple):
@@ -40,6 +39,7 @@ class AsyncShards:
         self._nodes: AsyncCluster | None = AsyncCluster(namespace.address) if namespace.address.clustered else None
         self._asked = confirmation(namespace.confirm, namespace.address.timeout)
         self._live = _Live(None, {}, [], None)
+        self._aside = AsyncAside()  # for those who don't answer soon
 
     def __getitem__(self, number: int) -> AsyncShard:
         """Raises OtherSpread if there is none with this number any more: whoever has it from an older spread plans anew."""
@@ -98,8 +98,6 @@ class AsyncShards:
                 return
             try:
                 await anchor.calls.pin()
-                # all know it from now on: a program may start while shard 0 is away
-                await AsyncRound([shard for shard in self if shard is not anchor], lambda shard: shard.calls.pin()).answers()
                 return
             except ConfigError:
                 known = await anchor.known_spread()  # somebody else was first; or this user may not write
@@ -109,7 +107,7 @@ class AsyncShards:
         found = read_spread(known)
         if not found.epoch and address.shards not in (None, found.current.size):
             raise ConfigError(other_spread(address.shown, known))
-        namespace.spread_as(found)
+        namespace.learn(found)
 
     async def _chosen(self) -> Generation:
         address = self._namespace.address
@@ -118,27 +116,39 @@ class AsyncShards:
         return well_placed(address.namespace, 0, address.shards, await self._nodes.spans())
 
     async def _known_spread(self) -> str | None:
-        """As shard 0 has it; if that does not answer, as any other one of a Cluster has it."""
+        """As shard 0 has it; if that does not answer soon, as any other one of a Cluster has it."""
         if (nodes := self._nodes) is None:
             return await self.anchor.known_spread()
-        with contextlib.suppress(Unavailable):
-            return await self.anchor.known_spread(HASTE)
-        told = await nodes.stored(likely_tags(self._namespace.address.namespace), "shards")
-        known = max(map(bytes.decode, told), key=lambda text: read_spread(text).epoch, default=None)
-        return known or await self.anchor.known_spread()
+        known: list[str | None] = []
+
+        async def of_first() -> list[str | None]:
+            return [await self.anchor.known_spread(HASTE)]
+
+        async def of_others() -> list[str | None]:
+            told = await nodes.stored(likely_tags(self._namespace.address.namespace), "shards")
+            return list(sorted(map(bytes.decode, told), key=lambda text: read_spread(text).epoch)[-1:])
+
+        def is_known(_: object, answer: list[str | None] | Exception) -> bool:
+            if isinstance(answer, Exception) and not isinstance(answer, Unavailable):
+                raise answer
+            known[:] = [] if isinstance(answer, Exception) else answer
+            return bool(known)
+
+        await AsyncRound([of_first, of_others], lambda ask: ask(), self._aside).until(is_known, BRIEF)
+        return known[0] if known else await self.anchor.known_spread()
 
     async def greet(self) -> None:
-        """Check each server that answers, and the others when they are first needed. Raises Unavailable if none answers."""
+        """Check the servers that answer soon, and the others when they are first needed. Raises Unavailable if none answers."""
         servers = self.one_a_server()
         if len(servers) == 1 or not await self._greet(servers, HASTE):
             await self._greet(servers, None)
 
     async def _greet(self, servers: Sequence[AsyncShard], patience: float | None) -> bool:
         """Whether one of them answers."""
-        told = await AsyncRound(servers, lambda shard: shard.greet(patience)).answers()
+        told = await AsyncRound(servers, lambda shard: shard.greet(patience), self._aside).soon(BRIEF)
         failed = [each for each in told if isinstance(each, Exception)]
         for error in failed:
-            if not isinstance(error, Unavailable) or (patience is None and len(failed) == len(servers)):
+            if not isinstance(error, Unavailable | TimeoutError) or (patience is None and len(failed) == len(servers)):
                 raise error
         return len(failed) < len(servers)
 
@@ -153,6 +163,7 @@ class AsyncShards:
         return list({shard.connections: shard for shard in reversed(self.live)}.values())[::-1]
 
     async def disconnect(self) -> None:
+        await self._aside.close()
         for connections in {shard.connections for shard in self._made.values()}:
             await connections.close()
 

@@ -13,11 +13,12 @@ import redis.exceptions as theirs
 
 from bide.engines.redis.astray import from_node, from_sentinel
 from bide.engines.redis.client import Address, sentinel_address
-from bide.engines.redis.failures import LOST, SentinelRefused, absent, refused
+from bide.engines.redis.failures import BRIEF, LOST, SentinelRefused, absent, refused
 from bide.engines.redis.namespace import ServerClock
 from bide.engines.redis.server import Server, hasty
 from bide.engines.redis.topology import Place, Span, master_of, moved, slot_of, spans
 from bide.errors import ConfigError
+from bide.rounds import Round
 
 LOOK = 5.0  # seconds after which Sentinels are asked again, also when all seems well
 SILENT = 30.0  # seconds in which one that did not answer is asked last
@@ -198,35 +199,43 @@ class Cluster(Nodes):
         for tag in tags:
             if (place := self._known(slot_of(tag))) is not None:
                 by_node.setdefault(place, []).append(("HMGET", f"{{{tag}}}:meta", field))
-        found: list[bytes] = []
-        for place in self._in_turn(list(by_node)):
-            if not self._is_silent(place):
-                with contextlib.suppress(*LOST, theirs.ResponseError):
-                    found += [each for [each] in self._ask(place, *by_node[place]) if each]
-        return found
+        places = [place for place in by_node if not self._is_silent(place)]
+        told = Round(places, lambda place: self._ask(place, *by_node[place])).soon(BRIEF)
+        return [each for answer in told if not isinstance(answer, Exception) for [each] in answer if each]
 
     def _look(self) -> None:
         """Ask one node after the other, until one says that all is well: one that is cut off knows only what was."""
         known = [place for span in self._spans for place in (span.master, *span.replicas)]
+        places = self._in_turn([*known, *self._seeds])
+        unheard = set(places)
         failed: Exception | None = None
         found: list[Span] | None = None
         strange: list[ConfigError] = []
-        for place in self._in_turn([*known, *self._seeds]):
-            try:
-                info, told = self._ask(place, ("CLUSTER", "INFO"), ("CLUSTER", "SLOTS"))
-            except (*LOST, theirs.ResponseError) as error:
-                if refused(error):
-                    raise
-                why = from_node(self._shown, str(error))
+
+        def ask(place: Place) -> list[Any]:
+            return self._ask(place, ("CLUSTER", "INFO"), ("CLUSTER", "SLOTS"))
+
+        def is_enough(place: Place, answer: list[Any] | Exception) -> bool:
+            nonlocal failed, found
+            unheard.discard(place)
+            if isinstance(answer, Exception):
+                if not isinstance(answer, (*LOST, theirs.ResponseError)) or refused(answer):
+                    raise answer
+                why = from_node(self._shown, str(answer))
                 if why is not None:
                     strange.append(why)
-                failed = _worse(failed, error)
-                continue
+                failed = _worse(failed, answer)
+                return False
+            info, told = answer
             sound = b"cluster_state:ok" in info
             if found is None or sound:
                 found = spans(told, place)
             if sound:
-                break
+                late = unheard.intersection(places[: places.index(place)])
+                self._silent.update(dict.fromkeys(late, time.monotonic() + SILENT))
+            return sound
+
+        Round(places, ask).until(is_enough, BRIEF)
         if found == []:
             failed = theirs.ConnectionError("no node has slots, which `redis-cli --cluster create` gives them")
         if not found:

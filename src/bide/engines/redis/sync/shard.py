@@ -1,6 +1,7 @@
 # Generated from ../aio/shard.py by tools/unasync.py; change that file instead.
 """One shard: each method runs a script, or several until all is told."""
 
+import contextlib
 import os
 import time
 from collections.abc import Collection, Sequence
@@ -28,7 +29,7 @@ from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.spread import Spread
 from bide.engines.redis.sync.calls import Calls
 from bide.engines.redis.sync.connections import Connections
-from bide.errors import ConfirmTimeout, OutcomeUnknown
+from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 FREE = b"free"  # a purge that has left keys to free
@@ -51,12 +52,16 @@ class Shard:
 
     def greet(self, patience: float | None = None) -> None:
         """Check that the server answers, lets us in and evicts nothing, and learn its time."""
-        if not self.clock.known:
+        new = not self.clock.known
+        if new:
             self.tell_time(patience)
         self.calls.check(patience)
+        if new and self.number and self._namespace.is_stored and self.known_spread(patience) is None:
+            with contextlib.suppress(BideError):  # this user may not write
+                self.calls.pin(patience=patience)  # or who comes while shard 0 is away would not know
 
     def known_spread(self, patience: float | None = None) -> str | None:
-        """How all shards are spread, as the first of them has it; None: nothing is stored yet."""
+        """How all shards are spread, as this one has it; None: nothing is stored yet."""
         [spread] = self.calls.command("HMGET", f"{self.prefix}meta", "shards", patience=patience)
         return spread.decode() if spread else None
 
@@ -233,7 +238,9 @@ class Shard:
             counted.hear(self.calls.ask("stats", args, now, patience=patience))
         return counted.found
 
-    def requeue(self, topic: str, ids: Sequence[str] | None, places: sending.Places, now: int | None) -> Swept:
+    def requeue(
+        self, topic: str, ids: Sequence[str] | None, places: sending.Places, now: int | None, *, patience: float | None = None
+    ) -> Swept:
         pages: list[Sequence[str] | None] = [None] if ids is None else [*self._pages(ids)]
         did = Swept(0, False)
         while pages:
@@ -241,7 +248,7 @@ class Shard:
             most = min(places.left - did.count, sending.PART)
             which = [int(some is not None), *sending.named_dead(some or ())]
             args = [topic, *places.args(did.count), most, *which]
-            _, count, more, keyless = self.calls.do("requeue", args, now)
+            _, count, more, keyless = self.calls.do("requeue", args, now, patience=patience)
             did = Swept(did.count + count, bool(more), did.keyless + keyless)
             if some is not None or not more:
                 pages.pop(0)
@@ -254,27 +261,29 @@ class Shard:
         own = [id for id in ids if name_of(id).shard == self.number]
         return [own[i : i + sending.PART] for i in range(0, len(own), sending.PART)]
 
-    def purge_dead(self, topic: str, ids: Sequence[str], limit: int, now: int | None) -> Swept:
+    def purge_dead(
+        self, topic: str, ids: Sequence[str], limit: int, now: int | None, *, patience: float | None = None
+    ) -> Swept:
         """Drop the dead letters that have these ids."""
         pages, did = self._pages(ids), Swept(0, False)
         while pages and not did.more:
             args = [topic, limit - did.count, *sending.named_dead(pages.pop(0))]
-            _, count, more = self.calls.do("purge_dead", args, now)
+            _, count, more = self.calls.do("purge_dead", args, now, patience=patience)
             did = Swept(did.count + count, bool(more))
         return did
 
-    def purge(self, topic: str, state: State, limit: int, now: int | None) -> Swept:
+    def purge(self, topic: str, state: State, limit: int, now: int | None, *, patience: float | None = None) -> Swept:
         """Drop a page. It begins where the last page stopped, and goes round until nothing of the state is left."""
         mark = self._purged.pop((topic, state), b"")
         whole, count = not mark, 0
         while True:
-            _, did, more, mark = self.calls.do("purge", [topic, state, limit - count, mark], now)
+            _, did, more, mark = self.calls.do("purge", [topic, state, limit - count, mark], now, patience=patience)
             count += did
             if more and count:
                 self._purged[topic, state] = mark
             if count == limit or (more and count) or (whole and not more):
                 while mark == FREE:
-                    _, _, _, mark = self.calls.do("purge", [topic, state, limit, mark], now)
+                    _, _, _, mark = self.calls.do("purge", [topic, state, limit, mark], now, patience=patience)
                 return Swept(count, bool(more) or not whole)
             whole = whole or not more
             mark = mark if more else b""

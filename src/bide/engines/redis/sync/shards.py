@@ -1,13 +1,12 @@
 # Generated from ../aio/shards.py by tools/unasync.py; change that file instead.
 """The shards of a namespace: on one server, on the master that Sentinels name, or over the masters of a Cluster."""
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from bide.engines.redis.client import Address
 from bide.engines.redis.confirming import confirmation
-from bide.engines.redis.failures import OtherSpread, other_spread
+from bide.engines.redis.failures import BRIEF, OtherSpread, other_spread
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.presence import HASTE
 from bide.engines.redis.server import Server
@@ -18,7 +17,7 @@ from bide.engines.redis.sync.nodes import Cluster, Route, Sentinels
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.topology import likely_tags, slot_of, well_placed
 from bide.errors import ConfigError, EngineError, OutcomeUnknown, Unavailable
-from bide.rounds import Round
+from bide.rounds import Aside, Round
 
 
 class _Live(NamedTuple):
@@ -40,6 +39,7 @@ class Shards:
         self._nodes: Cluster | None = Cluster(namespace.address) if namespace.address.clustered else None
         self._asked = confirmation(namespace.confirm, namespace.address.timeout)
         self._live = _Live(None, {}, [], None)
+        self._aside = Aside()  # for those who don't answer soon
 
     def __getitem__(self, number: int) -> Shard:
         """Raises OtherSpread if there is none with this number any more: whoever has it from an older spread plans anew."""
@@ -98,8 +98,6 @@ class Shards:
                 return
             try:
                 anchor.calls.pin()
-                # all know it from now on: a program may start while shard 0 is away
-                Round([shard for shard in self if shard is not anchor], lambda shard: shard.calls.pin()).answers()
                 return
             except ConfigError:
                 known = anchor.known_spread()  # somebody else was first; or this user may not write
@@ -109,7 +107,7 @@ class Shards:
         found = read_spread(known)
         if not found.epoch and address.shards not in (None, found.current.size):
             raise ConfigError(other_spread(address.shown, known))
-        namespace.spread_as(found)
+        namespace.learn(found)
 
     def _chosen(self) -> Generation:
         address = self._namespace.address
@@ -118,27 +116,39 @@ class Shards:
         return well_placed(address.namespace, 0, address.shards, self._nodes.spans())
 
     def _known_spread(self) -> str | None:
-        """As shard 0 has it; if that does not answer, as any other one of a Cluster has it."""
+        """As shard 0 has it; if that does not answer soon, as any other one of a Cluster has it."""
         if (nodes := self._nodes) is None:
             return self.anchor.known_spread()
-        with contextlib.suppress(Unavailable):
-            return self.anchor.known_spread(HASTE)
-        told = nodes.stored(likely_tags(self._namespace.address.namespace), "shards")
-        known = max(map(bytes.decode, told), key=lambda text: read_spread(text).epoch, default=None)
-        return known or self.anchor.known_spread()
+        known: list[str | None] = []
+
+        def of_first() -> list[str | None]:
+            return [self.anchor.known_spread(HASTE)]
+
+        def of_others() -> list[str | None]:
+            told = nodes.stored(likely_tags(self._namespace.address.namespace), "shards")
+            return list(sorted(map(bytes.decode, told), key=lambda text: read_spread(text).epoch)[-1:])
+
+        def is_known(_: object, answer: list[str | None] | Exception) -> bool:
+            if isinstance(answer, Exception) and not isinstance(answer, Unavailable):
+                raise answer
+            known[:] = [] if isinstance(answer, Exception) else answer
+            return bool(known)
+
+        Round([of_first, of_others], lambda ask: ask(), self._aside).until(is_known, BRIEF)
+        return known[0] if known else self.anchor.known_spread()
 
     def greet(self) -> None:
-        """Check each server that answers, and the others when they are first needed. Raises Unavailable if none answers."""
+        """Check the servers that answer soon, and the others when they are first needed. Raises Unavailable if none answers."""
         servers = self.one_a_server()
         if len(servers) == 1 or not self._greet(servers, HASTE):
             self._greet(servers, None)
 
     def _greet(self, servers: Sequence[Shard], patience: float | None) -> bool:
         """Whether one of them answers."""
-        told = Round(servers, lambda shard: shard.greet(patience)).answers()
+        told = Round(servers, lambda shard: shard.greet(patience), self._aside).soon(BRIEF)
         failed = [each for each in told if isinstance(each, Exception)]
         for error in failed:
-            if not isinstance(error, Unavailable) or (patience is None and len(failed) == len(servers)):
+            if not isinstance(error, Unavailable | TimeoutError) or (patience is None and len(failed) == len(servers)):
                 raise error
         return len(failed) < len(servers)
 
@@ -153,6 +163,7 @@ class Shards:
         return list({shard.connections: shard for shard in reversed(self.live)}.values())[::-1]
 
     def disconnect(self) -> None:
+        self._aside.close()
         for connections in {shard.connections for shard in self._made.values()}:
             connections.close()
 

@@ -1,0 +1,67 @@
+"""Masters without replicas, of which one does not answer, and what lies in which shard."""
+
+import asyncio
+import contextlib
+import functools
+import itertools
+import zlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from bide import AsyncQueue, Queue
+from bide.engines.redis.topology import slot_of
+from tests.servers.cluster import RedisCluster
+
+SHARDS = 3
+COLOURS = ("async", "sync")
+
+
+class Either:
+    """A queue of either colour, for the same code. What a sync one does is done in a thread."""
+
+    def __init__(self, url: str, colour: str) -> None:
+        self.queue: Any = AsyncQueue(url) if colour == "async" else Queue(url)
+
+    async def do(self, verb: str, *args: Any, **options: Any) -> Any:
+        call = functools.partial(getattr(self.queue, verb), *args, **options)
+        return await (call() if isinstance(self.queue, AsyncQueue) else asyncio.to_thread(call))
+
+    def begin(self, verb: str, *args: Any, **options: Any) -> "asyncio.Task[Any]":
+        return asyncio.create_task(self.do(verb, *args, **options))
+
+    async def __aenter__(self) -> "Either":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.do("close")
+
+
+def shard_of(topic: str, key: str) -> int:
+    return zlib.crc32(f"{topic} {key}".encode()) % SHARDS
+
+
+def keys_of(shard: int, many: int, topic: str = "t") -> list[str]:
+    return list(itertools.islice((key for key in map("k{}".format, itertools.count()) if shard_of(topic, key) == shard), many))
+
+
+def gates_of(shard: int, many: int) -> list[str]:
+    """Names of locks."""
+    names = map("L{}".format, itertools.count())
+    return list(itertools.islice((name for name in names if shard_of("", f"lock {name}") == shard), many))
+
+
+async def engine_of(queue: AsyncQueue) -> Any:
+    engine: Any = await queue.session.engine()
+    return engine._engine
+
+
+@contextlib.asynccontextmanager
+async def frozen(masters: RedisCluster, queue: AsyncQueue, shard: int) -> AsyncIterator[None]:
+    """The master of a shard stands still."""
+    engine = await engine_of(queue)
+    master = masters.node_of(slot_of(engine._namespace.tag(shard)))
+    masters.freeze(master)
+    try:
+        yield
+    finally:
+        masters.thaw(master)

@@ -1,0 +1,45 @@
+"""`confirm=replicas:1` in a Cluster whose shards have a replica each, one of which is dead: only its shard is not confirmed."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from bide import AsyncQueue, ConfirmTimeout, Outgoing
+from bide.engines.redis.topology import slot_of
+from bide.types import Sent
+from tests.redis.away import COLOURS, SHARDS, Either, engine_of, keys_of
+from tests.servers.fixtures import NewCluster
+
+EACH = 5  # messages of each shard
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+async def test_each_send_gets_the_answer_of_its_own_shard(new_cluster: NewCluster, colour: str) -> None:
+    cluster = new_cluster(SHARDS, 1)
+    url = f"{cluster.url}?confirm=replicas:1&timeout=2"
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        keys = {shard: keys_of(shard, 3 * EACH) for shard in range(SHARDS)}
+        some = [Outgoing(0, key=keys[shard].pop()) for shard in keys]
+        assert all(each.created for each in await other.do("send_many", "t", some))
+        cluster.kill(cluster.replica_of(cluster.node_of(slot_of((await engine_of(queue))._namespace.tag(2)))))
+
+        singly = {shard: [other.begin("send", "t", 1, key=keys[shard].pop()) for _ in range(EACH)] for shard in keys}
+        told = {shard: await asyncio.gather(*sends, return_exceptions=True) for shard, sends in singly.items()}
+        assert [kinds(told[shard]) for shard in keys] == [{Sent}, {Sent}, {ConfirmTimeout}]
+
+        together = [Outgoing(2, key=keys[shard].pop()) for shard in keys for _ in range(EACH)]
+        with pytest.raises(ConfirmTimeout) as caught:
+            await other.do("send_many", "t", together)
+        answers = caught.value.answers
+        assert (kinds(answers[: 2 * EACH]), kinds(answers[2 * EACH :])) == ({Sent}, {type(None)})
+
+        keyless = await asyncio.gather(*[other.begin("send", "t", 3) for _ in range(EACH)], return_exceptions=True)
+        assert kinds(keyless) <= {Sent, ConfirmTimeout}
+        assert (await other.do("stats", "t")).ready == SHARDS * (1 + 2 * EACH) + EACH
+
+
+def kinds(told: Sequence[Any]) -> set[type]:
+    return {type(each) for each in told}
