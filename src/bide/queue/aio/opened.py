@@ -20,6 +20,7 @@ from bide.queue.heartbeat import Heartbeat
 from bide.queue.outbox import PREFIX
 from bide.queue.refusing import takes_all
 from bide.queue.setup import Setup
+from bide.rounds import AsyncAside
 from bide.types import CancelResult, Duration, RescheduleResult, Sent
 
 
@@ -38,6 +39,7 @@ class AsyncOpened:
         self.dependents: AsyncDependents = AsyncDependents(engine)
         self.keeping: AsyncKeeping = AsyncKeeping(engine, self.dependents)
         self.heartbeat: Heartbeat = Heartbeat(setup.source)
+        self.aside: AsyncAside = AsyncAside()
         self.outbox: AsyncOutbox | None = (
             None if setup.outbox is None else AsyncOutbox(setup.outbox.aio(), engine, self.keeping, setup)
         )
@@ -73,6 +75,7 @@ class AsyncOpened:
             self.heartbeat.close(0)  # nothing is renewed any more, and nobody waits for its thread
             raise
         finally:
+            await self.aside.close()
             if self.outbox is not None:
                 await self.outbox.close()
             await self.engine.close()

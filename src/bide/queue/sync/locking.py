@@ -23,6 +23,7 @@ _log = Log("bide.lock")
 FIRST_LOOK = 0.005  # seconds; then half as long again each time, up to
 LAST_LOOK = 0.25
 ASKS = 3_000  # ms: who has not asked for so long has died, or stands still, and leaves the line
+GIVE_UP = 0.2  # seconds for a lock that was asked for in vain to be given back; after that nobody waits for it
 RECALL = 1.0  # seconds between two looks for holders that have died
 
 
@@ -74,8 +75,7 @@ class Lock:
         except Unavailable:  # it took no place, and its place in the line is over when it asks no more
             raise
         except BaseException:  # its answer may have been lost, or it was cancelled
-            with contextlib.suppress(BideError):
-                self._give_up()
+            opened.aside.attempt(self._give_up, GIVE_UP)
             raise
         self._lost = False
         self._places = Places([self._held], self._ttl, self._was_lost, asked=asked)
@@ -130,9 +130,10 @@ class Lock:
 
     def _give_up(self) -> None:
         """Leave the line, or the place that nobody knows of."""
-        engine = self._session.engine()
-        [entered] = engine.gates.enter([self._entry(self._holder)])
-        leave(engine, [Held(lock_gate(self.name), self._holder, entered.token)])
+        with contextlib.suppress(BideError):  # it is over with its lease
+            engine = self._session.engine()
+            [entered] = engine.gates.enter([self._entry(self._holder)])
+            leave(engine, [Held(lock_gate(self.name), self._holder, entered.token)])
 
     def _was_lost(self, held: Held) -> None:
         """Called by the heartbeat's thread."""

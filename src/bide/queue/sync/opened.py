@@ -20,6 +20,7 @@ from bide.queue.sync.keeping import Keeping
 from bide.queue.sync.outbox import Outbox
 from bide.queue.sync.receiving import Receiver
 from bide.queue.sync.rooms import Rooms
+from bide.rounds import Aside
 from bide.types import CancelResult, Duration, RescheduleResult, Sent
 
 
@@ -36,6 +37,7 @@ class Opened:
         self.dependents: Dependents = Dependents(engine)
         self.keeping: Keeping = Keeping(engine, self.dependents)
         self.heartbeat: Heartbeat = Heartbeat(setup.source)
+        self.aside: Aside = Aside()
         self.outbox: Outbox | None = None if setup.outbox is None else Outbox(setup.outbox.sync(), engine, self.keeping, setup)
         self.receiver: Receiver = Receiver(engine, setup.envelope, self.settles, self.heartbeat)
 
@@ -69,6 +71,7 @@ class Opened:
             self.heartbeat.close(0)  # nothing is renewed any more, and nobody waits for its thread
             raise
         finally:
+            self.aside.close()
             if self.outbox is not None:
                 self.outbox.close()
             self.engine.close()
