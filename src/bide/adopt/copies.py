@@ -17,6 +17,7 @@ from bide.adopt.source import Found
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import NewMessage, Ref, Seen, Stored
 from bide.errors import OutcomeUnknown
+from bide.queue.choosing import complete
 from bide.types import CancelResult, Sent
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Copies:
             due = sent.due if found.message.key is not None and not tried else now.due
             [end] = engine.cancel([Ref(id=now.id)], seen=[Seen(due, now.body)])
         else:  # it has no key any more, so nobody can change it
-            end = CancelResult.DEAD if engine.purge(now.topic, "dead", [now.id]).count else CancelResult.GONE
+            end = CancelResult.DEAD if complete(engine.purge(now.topic, "dead", [now.id])).count else CancelResult.GONE
         return CancelResult.RUNNING if tried and end in (CancelResult.CANCELLED, CancelResult.DEAD) else end
 
     def end_if_sent(self, ended: Sequence[Found]) -> Counter[CancelResult]:
@@ -72,7 +73,7 @@ class Copies:
         engine = self._queue.session.engine()
         ends = engine.cancel([Ref(id=each.id) for each in sent]) if sent else ()
         for each in (each for each, end in zip(sent, ends, strict=True) if end is CancelResult.DEAD):
-            engine.purge(each.topic, "dead", [each.id])
+            complete(engine.purge(each.topic, "dead", [each.id]))
 
     def _named(self, found: Found) -> NewMessage:
         return replace(found.message, operation=f"adopt/{self._kind}/{found.name}" if self.known else None)

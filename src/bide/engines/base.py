@@ -247,6 +247,7 @@ class Swept(msgspec.Struct, frozen=True):
     count: int
     more: bool
     keyless: int = 0  # of those requeued, how many came back without their key: a newer message holds it
+    missing: Sequence[str] = ()  # servers that did not answer, of an engine that has several: what they have was left as it is
 
 
 class Finding(msgspec.Struct, frozen=True):

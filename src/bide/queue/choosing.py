@@ -5,11 +5,11 @@ from typing import NamedTuple, TypeVar
 
 from bide.core import options
 from bide.core.when import duration_ms
-from bide.engines.base import Scanned, Stored
-from bide.errors import BadOption, Unavailable
+from bide.engines.base import Scanned, Stored, Swept
+from bide.errors import BadOption, OutcomeUnknown, Unavailable
 from bide.types import Page, Stats, Where
 
-C = TypeVar("C", Scanned, Stats, Page)
+C = TypeVar("C", Scanned, Stats, Page, Swept)
 
 PAGE = 200  # messages in one look: their bodies are in memory together
 
@@ -53,6 +53,25 @@ def complete(found: C) -> C:
     if found.missing:
         raise Unavailable(f"{', '.join(found.missing)} does not answer and may have some of the messages: try again later.")
     return found
+
+
+class Absent:
+    """The servers that did not answer while many messages were changed: what the others have is done first."""
+
+    def __init__(self) -> None:
+        self._servers: set[str] = set()
+
+    def heard(self, found: C) -> C:
+        self._servers.update(found.missing)
+        return found
+
+    def check(self, done: int) -> None:
+        """At the end. Raises OutcomeUnknown if there were any."""
+        if self._servers:
+            raise OutcomeUnknown(
+                f"{', '.join(sorted(self._servers))} does not answer and may have some of the messages. What the other servers "
+                f"have is done, {done:,} in all: try again later for the rest."
+            )
 
 
 def share(total: int, place: int, count: int, spread: int) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from bide.adopt.queue.notes import Batch, Step
 from bide.adopt.queue.on_the_way import Log
 from bide.engines.base import MAX_BATCH, Condition, Ref, Seen, Stored
 from bide.errors import BideError
+from bide.queue.choosing import complete
 from bide.types import CancelResult
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class Ending:
         if others or not step.ids:
             return others
         if _dead(first := held[step.ids[0]]):
-            self._engine.purge(first.message.topic, "dead", step.ids)
+            complete(self._engine.purge(first.message.topic, "dead", step.ids))
         else:
             self._engine.cancel([Ref(id=id) for id in step.ids])
         return set()

@@ -6,12 +6,12 @@ from collections.abc import AsyncGenerator, Sequence
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Ref, Stored
-from bide.queue.choosing import PAGE, Choice, Step, complete, share
+from bide.queue.choosing import PAGE, Absent, Choice, Step, share
 from bide.types import CancelResult, State
 
 
 async def chosen(
-    engine: AsyncEngine, topic: str, state: State, choice: Choice, most: int = sys.maxsize
+    engine: AsyncEngine, topic: str, state: State, choice: Choice, absent: Absent, most: int = sys.maxsize
 ) -> AsyncGenerator[tuple[int, list[Stored]], None]:
     """Pages of messages: how many were looked at by then, and those of the page that are meant.
 
@@ -19,25 +19,25 @@ async def chosen(
     """
     seen, after = 0, None
     while seen < most:
-        page = complete(await engine.scan(topic, state, min(PAGE, most - seen), after))
+        page = absent.heard(await engine.scan(topic, state, min(PAGE, most - seen), after))
         seen, after = seen + len(page.messages), page.after
         yield seen, [each for each in page.messages if choice.takes(each)]
         if after is None:
             return
 
 
-async def count_dead(engine: AsyncEngine, topic: str) -> int:
+async def count_dead(engine: AsyncEngine, topic: str, absent: Absent) -> int:
     """How many dead letters there are now. An engine that counts nothing is asked for all of them."""
     if engine.capabilities.inspect:
-        return complete(await engine.stats(topic)).dead
+        return absent.heard(await engine.stats(topic)).dead
     many = 0
-    async for seen, _ in chosen(engine, topic, "dead", Choice(None, 0)):
+    async for seen, _ in chosen(engine, topic, "dead", Choice(None, 0), absent):
         many = seen
     return many
 
 
 async def last(steps: AsyncGenerator[Step, None]) -> Step:
-    """Do all of it."""
+    """Do all of it. Raises OutcomeUnknown at the end if a server of several did not answer."""
     step = Step()
     async for each in steps:
         step = each
@@ -47,91 +47,100 @@ async def last(steps: AsyncGenerator[Step, None]) -> Step:
 async def requeue_named(
     engine: AsyncEngine, topic: str, ids: Sequence[str], delay: int, spread: int
 ) -> AsyncGenerator[Step, None]:
-    step = Step()
+    step, absent = Step(), Absent()
     for first in range(0, len(ids), MAX_BATCH):
         part = ids[first : first + MAX_BATCH]
-        step = await _requeue(engine, topic, part, delay, share(len(ids), first, len(part), spread), step)
+        step = await _requeue(engine, topic, part, delay, share(len(ids), first, len(part), spread), step, absent)
         yield step
+    absent.check(step.done)
 
 
 async def requeue_all(engine: AsyncEngine, topic: str, delay: int, spread: int) -> AsyncGenerator[Step, None]:
-    total = await count_dead(engine, topic)
-    done, keyless = 0, 0
-    while done < total:
+    absent = Absent()
+    total = await count_dead(engine, topic, absent)
+    done, keyless, more = 0, 0, True
+    while more and done < total:
         count = min(MAX_BATCH, total - done)
         begin, over = share(total, done, count, spread)
-        page = await engine.requeue(topic, delay=delay + begin, over=over, limit=count)
-        done, keyless = done + page.count, keyless + page.keyless
+        page = absent.heard(await engine.requeue(topic, delay=delay + begin, over=over, limit=count))
+        done, keyless, more = done + page.count, keyless + page.keyless, page.more
         yield Step(done, total, done, keyless)
-        if not page.more:
-            return
+    absent.check(done)
 
 
 async def requeue_chosen(
     engine: AsyncEngine, topic: str, choice: Choice, delay: int, spread: int
 ) -> AsyncGenerator[Step, None]:
     """With a spread, they are counted first."""
-    total, step = await count_dead(engine, topic), Step()
+    absent = Absent()
+    total, step = await count_dead(engine, topic, absent), Step()
     many = 0
     if spread:
-        async for _, found in chosen(engine, topic, "dead", choice, total):
+        async for _, found in chosen(engine, topic, "dead", choice, absent, total):
             many += len(found)
-    async for seen, found in chosen(engine, topic, "dead", choice, total):
+    async for seen, found in chosen(engine, topic, "dead", choice, absent, total):
         part = [each.id for each in found]
         if part:
-            step = await _requeue(engine, topic, part, delay, share(many, step.asked, len(part), spread), step)
+            step = await _requeue(engine, topic, part, delay, share(many, step.asked, len(part), spread), step, absent)
         step = step._replace(seen=seen)
         yield step
+    absent.check(step.done)
 
 
-async def _requeue(engine: AsyncEngine, topic: str, ids: Sequence[str], delay: int, place: tuple[int, int], step: Step) -> Step:
+async def _requeue(
+    engine: AsyncEngine, topic: str, ids: Sequence[str], delay: int, place: tuple[int, int], step: Step, absent: Absent
+) -> Step:
     begin, over = place
-    page = await engine.requeue(topic, ids, delay=delay + begin, over=over, limit=len(ids))
+    page = absent.heard(await engine.requeue(topic, ids, delay=delay + begin, over=over, limit=len(ids)))
     asked = step.asked + len(ids)
     return Step(asked, asked, step.done + page.count, step.keyless + page.keyless)
 
 
 async def purge_named(engine: AsyncEngine, topic: str, ids: Sequence[str]) -> AsyncGenerator[Step, None]:
-    done = 0
+    done, absent = 0, Absent()
     for first in range(0, len(ids), MAX_BATCH):
         part = ids[first : first + MAX_BATCH]
-        done += (await engine.purge(topic, "dead", part)).count
+        done += absent.heard(await engine.purge(topic, "dead", part)).count
         yield Step(first + len(part), first + len(part), done)
+    absent.check(done)
 
 
 async def purge_all(engine: AsyncEngine, topic: str, state: State) -> AsyncGenerator[Step, None]:
-    done, total = 0, await _stored(engine, topic, state)
-    while True:
-        page = await engine.purge(topic, state, limit=max(1, min(MAX_BATCH, total - done)))
+    absent = Absent()
+    done, total, more = 0, await _stored(engine, topic, state, absent), True
+    while more:
+        page = absent.heard(await engine.purge(topic, state, limit=max(1, min(MAX_BATCH, total - done))))
         done += page.count
+        more = page.more and done < total
         yield Step(done, done, done)
-        if not page.more or done >= total:
-            return
+    absent.check(done)
 
 
-async def _stored(engine: AsyncEngine, topic: str, state: State) -> int:
+async def _stored(engine: AsyncEngine, topic: str, state: State, absent: Absent) -> int:
     """How many there are, where that is told exactly; else more than there can be."""
     if not engine.capabilities.inspect:
         return sys.maxsize
-    stats = complete(await engine.stats(topic))
+    stats = absent.heard(await engine.stats(topic))
     told: int = getattr(stats, state)
     return sys.maxsize if stats.about else told
 
 
 async def purge_chosen(engine: AsyncEngine, topic: str, choice: Choice) -> AsyncGenerator[Step, None]:
     asked = done = 0
-    async for seen, found in chosen(engine, topic, "dead", choice):
+    absent = Absent()
+    async for seen, found in chosen(engine, topic, "dead", choice, absent):
         if found:
-            done += (await engine.purge(topic, "dead", [each.id for each in found])).count
+            done += absent.heard(await engine.purge(topic, "dead", [each.id for each in found])).count
         asked += len(found)
         yield Step(seen, asked, done)
+    absent.check(done)
 
 
 async def cancel_chosen(engine: AsyncEngine, topic: str, states: Sequence[State], choice: Choice) -> AsyncGenerator[Step, None]:
     """What is scheduled comes first, or a message that falls due meanwhile would be in no page."""
-    step, before = Step(), 0
+    step, before, absent = Step(), 0, Absent()
     for state in states:
-        async for seen, found in chosen(engine, topic, state, choice):
+        async for seen, found in chosen(engine, topic, state, choice, absent):
             told = await engine.cancel([Ref(each.id) for each in found]) if found else []
             step = Step(
                 before + seen,
@@ -141,3 +150,4 @@ async def cancel_chosen(engine: AsyncEngine, topic: str, states: Sequence[State]
             )
             yield step
         before = step.seen
+    absent.check(step.done)

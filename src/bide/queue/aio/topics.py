@@ -99,6 +99,8 @@ class AsyncTopicVerbs:
 
         Returns how many. If a newer message holds a dead letter's key, it comes back without its key: `.keyless` counts these.
         `.gone` counts those that were named or chosen, and were no dead letters of the topic by then.
+
+        Raises OutcomeUnknown if a server of several did not answer: what the others have is done.
         """
         name, wait, over = options.topic(topic), duration_ms(delay), duration_ms(spread, "spread")
         check_delay(wait + over, None, 0)
@@ -118,6 +120,8 @@ class AsyncTopicVerbs:
         """Delete the messages of a topic that are in this state now: scheduled, ready or dead. Returns how many.
 
         Only those that `where` chooses, or only the dead letters with these ids; cancel a pending message by its id.
+
+        Raises OutcomeUnknown if a server of several did not answer: what the others have is done.
         """
         name, which = options.topic(topic), options.state(state)
         named = _named(ids, where, f"purge({topic!r}, state='dead', ids=[dead.id])")
@@ -140,6 +144,8 @@ class AsyncTopicVerbs:
         """Cancel the pending messages of a topic that `where` chooses, or all. Returns how many will never be delivered.
 
         `.running` is the number of those that a worker has received meanwhile: they go on.
+
+        Raises OutcomeUnknown if a server of several did not answer: what the others have is done.
         """
         name, choice = options.topic(topic), self._choice(where)
         engine = await self.session.engine()
@@ -147,7 +153,10 @@ class AsyncTopicVerbs:
         return Removed(step.done, step.asked, step.running)
 
     async def pause(self, topic: str) -> None:
-        """Deliver no messages of a topic until it is resumed. Running handlers go on."""
+        """Deliver no messages of a topic until it is resumed. Running handlers go on.
+
+        Raises OutcomeUnknown if a server of several did not answer: the topic is paused on the others.
+        """
         name = options.topic(topic)
         await (await self.session.engine()).pause(name, True)
 

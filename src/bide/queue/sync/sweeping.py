@@ -6,12 +6,12 @@ from collections.abc import Generator, Sequence
 
 from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.engines.sync import Engine
-from bide.queue.choosing import PAGE, Choice, Step, complete, share
+from bide.queue.choosing import PAGE, Absent, Choice, Step, share
 from bide.types import CancelResult, State
 
 
 def chosen(
-    engine: Engine, topic: str, state: State, choice: Choice, most: int = sys.maxsize
+    engine: Engine, topic: str, state: State, choice: Choice, absent: Absent, most: int = sys.maxsize
 ) -> Generator[tuple[int, list[Stored]], None, None]:
     """Pages of messages: how many were looked at by then, and those of the page that are meant.
 
@@ -19,25 +19,25 @@ def chosen(
     """
     seen, after = 0, None
     while seen < most:
-        page = complete(engine.scan(topic, state, min(PAGE, most - seen), after))
+        page = absent.heard(engine.scan(topic, state, min(PAGE, most - seen), after))
         seen, after = seen + len(page.messages), page.after
         yield seen, [each for each in page.messages if choice.takes(each)]
         if after is None:
             return
 
 
-def count_dead(engine: Engine, topic: str) -> int:
+def count_dead(engine: Engine, topic: str, absent: Absent) -> int:
     """How many dead letters there are now. An engine that counts nothing is asked for all of them."""
     if engine.capabilities.inspect:
-        return complete(engine.stats(topic)).dead
+        return absent.heard(engine.stats(topic)).dead
     many = 0
-    for seen, _ in chosen(engine, topic, "dead", Choice(None, 0)):
+    for seen, _ in chosen(engine, topic, "dead", Choice(None, 0), absent):
         many = seen
     return many
 
 
 def last(steps: Generator[Step, None, None]) -> Step:
-    """Do all of it."""
+    """Do all of it. Raises OutcomeUnknown at the end if a server of several did not answer."""
     step = Step()
     for each in steps:
         step = each
@@ -45,89 +45,98 @@ def last(steps: Generator[Step, None, None]) -> Step:
 
 
 def requeue_named(engine: Engine, topic: str, ids: Sequence[str], delay: int, spread: int) -> Generator[Step, None, None]:
-    step = Step()
+    step, absent = Step(), Absent()
     for first in range(0, len(ids), MAX_BATCH):
         part = ids[first : first + MAX_BATCH]
-        step = _requeue(engine, topic, part, delay, share(len(ids), first, len(part), spread), step)
+        step = _requeue(engine, topic, part, delay, share(len(ids), first, len(part), spread), step, absent)
         yield step
+    absent.check(step.done)
 
 
 def requeue_all(engine: Engine, topic: str, delay: int, spread: int) -> Generator[Step, None, None]:
-    total = count_dead(engine, topic)
-    done, keyless = 0, 0
-    while done < total:
+    absent = Absent()
+    total = count_dead(engine, topic, absent)
+    done, keyless, more = 0, 0, True
+    while more and done < total:
         count = min(MAX_BATCH, total - done)
         begin, over = share(total, done, count, spread)
-        page = engine.requeue(topic, delay=delay + begin, over=over, limit=count)
-        done, keyless = done + page.count, keyless + page.keyless
+        page = absent.heard(engine.requeue(topic, delay=delay + begin, over=over, limit=count))
+        done, keyless, more = done + page.count, keyless + page.keyless, page.more
         yield Step(done, total, done, keyless)
-        if not page.more:
-            return
+    absent.check(done)
 
 
 def requeue_chosen(engine: Engine, topic: str, choice: Choice, delay: int, spread: int) -> Generator[Step, None, None]:
     """With a spread, they are counted first."""
-    total, step = count_dead(engine, topic), Step()
+    absent = Absent()
+    total, step = count_dead(engine, topic, absent), Step()
     many = 0
     if spread:
-        for _, found in chosen(engine, topic, "dead", choice, total):
+        for _, found in chosen(engine, topic, "dead", choice, absent, total):
             many += len(found)
-    for seen, found in chosen(engine, topic, "dead", choice, total):
+    for seen, found in chosen(engine, topic, "dead", choice, absent, total):
         part = [each.id for each in found]
         if part:
-            step = _requeue(engine, topic, part, delay, share(many, step.asked, len(part), spread), step)
+            step = _requeue(engine, topic, part, delay, share(many, step.asked, len(part), spread), step, absent)
         step = step._replace(seen=seen)
         yield step
+    absent.check(step.done)
 
 
-def _requeue(engine: Engine, topic: str, ids: Sequence[str], delay: int, place: tuple[int, int], step: Step) -> Step:
+def _requeue(
+    engine: Engine, topic: str, ids: Sequence[str], delay: int, place: tuple[int, int], step: Step, absent: Absent
+) -> Step:
     begin, over = place
-    page = engine.requeue(topic, ids, delay=delay + begin, over=over, limit=len(ids))
+    page = absent.heard(engine.requeue(topic, ids, delay=delay + begin, over=over, limit=len(ids)))
     asked = step.asked + len(ids)
     return Step(asked, asked, step.done + page.count, step.keyless + page.keyless)
 
 
 def purge_named(engine: Engine, topic: str, ids: Sequence[str]) -> Generator[Step, None, None]:
-    done = 0
+    done, absent = 0, Absent()
     for first in range(0, len(ids), MAX_BATCH):
         part = ids[first : first + MAX_BATCH]
-        done += engine.purge(topic, "dead", part).count
+        done += absent.heard(engine.purge(topic, "dead", part)).count
         yield Step(first + len(part), first + len(part), done)
+    absent.check(done)
 
 
 def purge_all(engine: Engine, topic: str, state: State) -> Generator[Step, None, None]:
-    done, total = 0, _stored(engine, topic, state)
-    while True:
-        page = engine.purge(topic, state, limit=max(1, min(MAX_BATCH, total - done)))
+    absent = Absent()
+    done, total, more = 0, _stored(engine, topic, state, absent), True
+    while more:
+        page = absent.heard(engine.purge(topic, state, limit=max(1, min(MAX_BATCH, total - done))))
         done += page.count
+        more = page.more and done < total
         yield Step(done, done, done)
-        if not page.more or done >= total:
-            return
+    absent.check(done)
 
 
-def _stored(engine: Engine, topic: str, state: State) -> int:
+def _stored(engine: Engine, topic: str, state: State, absent: Absent) -> int:
     """How many there are, where that is told exactly; else more than there can be."""
     if not engine.capabilities.inspect:
         return sys.maxsize
-    stats = complete(engine.stats(topic))
+    stats = absent.heard(engine.stats(topic))
     told: int = getattr(stats, state)
     return sys.maxsize if stats.about else told
 
 
 def purge_chosen(engine: Engine, topic: str, choice: Choice) -> Generator[Step, None, None]:
     asked = done = 0
-    for seen, found in chosen(engine, topic, "dead", choice):
+    absent = Absent()
+    for seen, found in chosen(engine, topic, "dead", choice, absent):
         if found:
-            done += engine.purge(topic, "dead", [each.id for each in found]).count
+            done += absent.heard(engine.purge(topic, "dead", [each.id for each in found])).count
         asked += len(found)
         yield Step(seen, asked, done)
+    absent.check(done)
 
 
 def cancel_chosen(engine: Engine, topic: str, states: Sequence[State], choice: Choice) -> Generator[Step, None, None]:
     """What is scheduled comes first, or a message that falls due meanwhile would be in no page."""
-    step, before = Step(), 0
+    step, before, absent = Step(), 0, Absent()
     for state in states:
-        for seen, found in chosen(engine, topic, state, choice):
+        for seen, found in chosen(engine, topic, state, choice, absent):
             told = engine.cancel([Ref(each.id) for each in found]) if found else []
             step = Step(
                 before + seen,
@@ -137,3 +146,4 @@ def cancel_chosen(engine: Engine, topic: str, states: Sequence[State], choice: C
             )
             yield step
         before = step.seen
+    absent.check(step.done)

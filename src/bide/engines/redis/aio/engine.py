@@ -230,27 +230,29 @@ class AsyncRedis(AsyncEngine):
         limit: int = MAX_BATCH,
         now: int | None = None,
     ) -> Swept:
-        count, more, keyless = 0, False, 0
-        for shard in self._opened().one_after_another():
-            one = await shard.requeue(topic, ids, sending.Places(count, limit, delay, over), now)
-            count, more, keyless = count + one.count, more or one.more, keyless + one.keyless
-        return Swept(count, more, keyless)
+        self._opened()
+
+        async def requeue(shard: AsyncShard, done: int, patience: float | None) -> Swept:
+            places = sending.Places(done, limit, delay, over)
+            return await shard.requeue(topic, ids, places, now, patience=patience)
+
+        return await self._around.sweep(ids, requeue)
 
     async def purge(
         self, topic: str, state: State, ids: Sequence[str] | None = None, *, limit: int = MAX_BATCH, now: int | None = None
     ) -> Swept:
-        count, more = 0, False
-        for shard in self._opened().one_after_another():
+        self._opened()
+
+        async def purge(shard: AsyncShard, done: int, patience: float | None) -> Swept:
             if ids is None:
-                one = await shard.purge(topic, state, limit - count, now)
-            else:
-                one = await shard.purge_dead(topic, ids, limit - count, now)
-            count, more = count + one.count, more or one.more
-        return Swept(count, more)
+                return await shard.purge(topic, state, limit - done, now, patience=patience)
+            return await shard.purge_dead(topic, ids, limit - done, now, patience=patience)
+
+        return await self._around.sweep(ids, purge)
 
     async def pause(self, topic: str, paused: bool) -> None:
-        for shard in self._opened().one_after_another():
-            await shard.pause(topic, paused)
+        self._opened()
+        await self._around.pause(topic, paused)
 
     def _next(self) -> int:
         self._turn += 1

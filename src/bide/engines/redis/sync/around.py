@@ -4,15 +4,20 @@
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Tended
+from msgspec.structs import replace
+
+from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Swept, Tended
 from bide.engines.redis.failures import AWAY, BRIEF
+from bide.engines.redis.presence import HASTE
 from bide.engines.redis.protocol import delivering, sending
+from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
-from bide.errors import BideError, Unavailable
+from bide.errors import BideError, EngineError, OutcomeUnknown, Unavailable
+from bide.rounds import Round
 
 SOON = 0.5  # seconds
 LEASE = 1_000  # ms, of what is released at once
@@ -109,6 +114,48 @@ class Around:
         if len(failed) == len(shards):
             raise failed[0]
         return did
+
+    def sweep(self, ids: Sequence[str] | None, call: Callable[[Shard, int, float | None], Swept]) -> Swept:
+        """Change a page of many, or those with these ids. `call`: what a shard does, after how many of others, in which time.
+
+        A shard that does not answer is left out and named, if another one does.
+        """
+        concerned = None if ids is None else {name_of(id).shard for id in ids}
+        for patience in (HASTE, None) if len(self._shards) > 1 else (None,):
+            did, answered, failed = Swept(0, False), False, dict[str, EngineError]()
+            for shard in self._shards.one_after_another():
+                if concerned is not None and shard.number not in concerned:
+                    continue
+                try:
+                    if patience is not None and shard.is_away():
+                        raise Unavailable(AWAY)
+                    one = call(shard, did.count, patience)
+                except (Unavailable, OutcomeUnknown) as error:
+                    failed[shard.connections.server.place] = error
+                else:
+                    answered = True
+                    did = Swept(did.count + one.count, did.more or one.more, did.keyless + one.keyless)
+            if answered or not failed:
+                return replace(did, missing=tuple(sorted(failed)))
+        raise next(iter(failed.values()))
+
+    def pause(self, topic: str, paused: bool) -> None:
+        """Raises OutcomeUnknown if some shards have done it, and others have not."""
+        asked, told = list[Shard](), list[Exception | None]()
+        while left := [shard for shard in self._shards if shard not in asked]:
+            asked += left
+            told += Round(left, lambda shard: shard.pause(topic, paused)).answers()
+        failed = {shard: each for shard, each in zip(asked, told, strict=True) if each is not None}
+        for error in failed.values():
+            if len(failed) == len(asked) or not isinstance(error, (Unavailable, OutcomeUnknown)):
+                raise error
+        if failed:
+            places = ", ".join(sorted({shard.connections.server.place for shard in failed}))
+            word = "paused" if paused else "resumed"
+            raise OutcomeUnknown(
+                f"{topic} is {word}, but perhaps not where {places} has its messages: there was no answer. "
+                "Try again when it answers."
+            )
 
     def _in_turn(self, first: int) -> list[Shard]:
         """The shards, but last those that did not answer lately."""

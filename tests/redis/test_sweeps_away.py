@@ -1,0 +1,118 @@
+"""Requeue, purge, pause and cancel of many while a shard does not answer: the others do it, and an error names its server."""
+
+import asyncio
+
+import pytest
+
+from bide import AsyncQueue, OutcomeUnknown, Outgoing, Where
+from bide.engines.redis.topology import slot_of
+from tests.redis.away import COLOURS, SHARDS, Either, engine_of, frozen, keys_of
+from tests.servers.cluster import RedisCluster
+
+MANY = 4  # messages of each shard
+both_colours = pytest.mark.parametrize("colour", COLOURS)
+
+
+async def place_of(masters: RedisCluster, queue: AsyncQueue, shard: int) -> str:
+    node = masters.node_of(slot_of((await engine_of(queue))._namespace.tag(shard)))
+    return f"127.0.0.1:{node.port}"
+
+
+async def sent(queue: AsyncQueue, *, dead: bool) -> list[str]:
+    """So many messages of each shard, in their order."""
+    some = [Outgoing(shard, key=key) for shard in range(SHARDS) for key in keys_of(shard, MANY)]
+    messages = await queue.send_many("t", some)
+    if dead:
+        for delivery in await queue.receive("t", limit=SHARDS * MANY):
+            await delivery.bury("broken")
+    return [each.id for each in messages]
+
+
+async def back(other: Either) -> None:
+    """Wait until it knows that all answer."""
+    missing = True
+    while missing:
+        missing = bool((await other.do("stats")).missing)
+
+
+@both_colours
+async def test_dead_letters_of_the_other_shards_are_requeued(masters: RedisCluster, masters_url: str, colour: str) -> None:
+    async with AsyncQueue(masters_url) as queue, Either(masters_url, colour) as other:
+        await sent(queue, dead=True)
+        async with frozen(masters, queue, 2):
+            away = asyncio.create_task(queue.send("t", 2, key=keys_of(2, MANY + 1)[-1]))
+            with pytest.raises(OutcomeUnknown, match=f"{await place_of(masters, queue, 2)} does not answer .* 8 in all"):
+                await other.do("requeue", "t")
+            stats = await queue.stats("t")
+            assert (stats.ready, stats.dead, len(stats.missing)) == (8, 0, 1)
+            assert not away.done()
+        await away
+        await back(other)
+        assert await other.do("requeue", "t") == MANY
+
+
+@both_colours
+async def test_dead_letters_of_other_shards_are_requeued_by_their_ids(
+    masters: RedisCluster, masters_url: str, colour: str
+) -> None:
+    async with AsyncQueue(masters_url) as queue, Either(masters_url, colour) as other:
+        ids = await sent(queue, dead=True)
+        async with frozen(masters, queue, 2):
+            away = asyncio.create_task(queue.send("t", 2, key=keys_of(2, MANY + 1)[-1]))
+            assert await other.do("requeue", "t", ids[:2]) == 2  # which needs only another shard
+            with pytest.raises(OutcomeUnknown, match="6 in all"):
+                await other.do("requeue", "t", ids[2:])
+            assert not away.done()
+        await away
+        await back(other)
+        assert await other.do("requeue", "t", where=Where(error="broken")) == MANY
+
+
+@both_colours
+@pytest.mark.parametrize("state", ["ready", "dead"])
+async def test_messages_of_the_other_shards_are_purged(
+    masters: RedisCluster, masters_url: str, colour: str, state: str
+) -> None:
+    async with AsyncQueue(masters_url) as queue, Either(masters_url, colour) as other:
+        await sent(queue, dead=state == "dead")
+        async with frozen(masters, queue, 2):
+            away = asyncio.create_task(queue.send("other", 2, key=keys_of(2, 1, "other")[0]))
+            with pytest.raises(OutcomeUnknown, match=f"{await place_of(masters, queue, 2)} does not answer .* 8 in all"):
+                await other.do("purge", "t", state=state)
+            stats = await queue.stats("t")
+            assert (stats.ready, stats.dead) == (0, 0)
+            assert not away.done()
+        await away
+        await back(other)
+        assert await other.do("purge", "t", state=state) == MANY
+
+
+@both_colours
+async def test_messages_of_the_other_shards_are_cancelled(masters: RedisCluster, masters_url: str, colour: str) -> None:
+    async with AsyncQueue(masters_url) as queue, Either(masters_url, colour) as other:
+        await sent(queue, dead=False)
+        async with frozen(masters, queue, 2):
+            with pytest.raises(OutcomeUnknown, match="8 in all"):
+                await other.do("cancel_all", "t", where=Where(key="k*"))
+        await back(other)
+        assert await other.do("cancel_all", "t", where=Where(key="k*")) == MANY
+
+
+@both_colours
+async def test_a_topic_is_paused_in_the_other_shards(masters: RedisCluster, masters_url: str, colour: str) -> None:
+    url = f"{masters_url}&timeout=1"
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        await sent(queue, dead=False)
+        await other.do("stats")
+        async with frozen(masters, queue, 0):
+            pausing = other.begin("pause", "t")
+            while (await queue.stats("t")).paused is False:
+                assert not pausing.done()  # the others have done it, before it is known that this one has not
+            assert await queue.receive("t", limit=9) == []
+            with pytest.raises(OutcomeUnknown, match=f"not where {await place_of(masters, queue, 0)} has its messages"):
+                await pausing
+        await back(other)
+        await other.do("pause", "t")
+        assert await queue.receive("t", limit=SHARDS * MANY) == []
+        await other.do("resume", "t")
+        assert len(await other.do("receive", "t", limit=SHARDS * MANY)) == SHARDS * MANY
