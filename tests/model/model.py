@@ -407,6 +407,11 @@ class Model:
             self._ripen(message)
         agree("requeue", Swept(min(limit, len(asked)), len(asked) > limit, sum(each.key is None for each in had_key)), answer)
 
+    def vague(self, topic: str, now: int) -> bool:
+        """Whether the engine may not know at this time which messages of a topic are ready."""
+        self._at(now)
+        return bool(self.expected.vague(topic))
+
     def purge(self, topic: str, state: State, limit: int, now: int, answer: Sequence[Swept]) -> None:
         """All pages of a purge, until it said that nothing is left."""
         self._at(now)

@@ -129,7 +129,7 @@ class Runner:
 
     def purge(self, topic: str, state: State, limit: int = 1_000) -> None:
         """Until nothing is left."""
-        if state in ("scheduled", "ready") and self.expected.vague(topic):
+        if state in ("scheduled", "ready") and self.model.vague(topic, self.clock):
             return
         self._settle_dead()
         pages: list[Swept] = []
