@@ -228,6 +228,13 @@ class EngineMachine(RuleBasedStateMachine):
     def turn_clock(self, by: int) -> None:
         self.runner.clock += by
 
+    @way(2, by=st.sampled_from([1_000, 60_000, 600_000]))
+    def set_clock_right(self, by: int) -> None:
+        """After it was ahead, and the engine has seen that."""
+        self.runner.clock += by
+        self.runner.tend()
+        self.runner.clock -= by
+
     @way(4, pick=st.integers(0, 5), off=st.sampled_from([-1, 0, 0, 1]))
     def turn_clock_to_a_moment(self, pick: int, off: int) -> None:
         """To one of the next instants at which something happens by time alone, or a millisecond off."""

@@ -82,6 +82,13 @@ class DeliversEarly(Fault):
         return replace(claim, messages=[*claim.messages, *early])
 
 
+class ForgetsTheClock(DeliversEarly):
+    """Instants go by engine time alone: they come early after the clock was ahead and was set right."""
+
+    def __init__(self) -> None:
+        super().__init__(by=0)
+
+
 class DeliversTwice(Fault):
     """What somebody holds is handed out once more."""
 
@@ -146,7 +153,7 @@ class PopsFirst(Fault):
 
 FAULTS: dict[str, Callable[[], Fault]] = {
     fault.__name__: fault
-    for fault in (DropsOne, IgnoresToken, DeliversEarly, DeliversTwice, LiesAboutCancel, SendsTwice, PopsFirst)
+    for fault in (DropsOne, IgnoresToken, DeliversEarly, ForgetsTheClock, DeliversTwice, LiesAboutCancel, SendsTwice, PopsFirst)
 }
 
 

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,7 +22,7 @@ from bide import ManualClock, Queue
 from bide.engines.base import Settings
 from bide.engines.memory import source
 from bide.engines.registry import Source
-from bide.prove import Report, check
+from bide.prove import History, Recorded, Report, check
 from bide.prove.workload import run
 from tests.model.expected import Divergence
 from tests.model.hypothesis_rules import machine_for
@@ -34,6 +35,7 @@ ROOT = Path(__file__).parents[2]
 CONTRACT = {
     "IgnoresToken": "test_an_old_token_is_lost_and_changes_nothing",
     "DeliversEarly": "test_a_message_is_never_handed_out_early",
+    "ForgetsTheClock": "test_an_instant_is_never_handed_out_before_the_clock_has_reached_it",
     "DeliversTwice": "test_a_due_message_is_handed_out_to_one_holder_at_a_time",
     "LiesAboutCancel": "test_a_cancelled_message_is_never_handed_out",
     "SendsTwice": "test_the_same_operation_acts_once_and_gets_the_same_answer",
@@ -48,6 +50,7 @@ HISTORY = {
     "DropsOne": "no loss",
     "IgnoresToken": "fencing",
     "DeliversEarly": "never early",
+    "ForgetsTheClock": "never early",
     "DeliversTwice": "duplicates explained",
     "LiesAboutCancel": "final",
     "SendsTwice": "idempotent",
@@ -180,15 +183,44 @@ def run_history(make_fault: Callable[[], Fault], folder: Path) -> Report:
     return check(run(make_queue, folder, seed=1, timeout=3), steady=True)
 
 
+def run_stepped(make_fault: Callable[[], Fault], folder: Path) -> Report:
+    """The server's clock is an hour ahead for a while. Instants are sent before and after that."""
+    path, clock = folder / "stepped.jsonl", ManualClock()
+    plain = Queue("memory://", clock=clock)
+    plain.session.setup.source = FaultySource(plain.session.setup.source, make_fault())
+    with plain, History(path) as history:
+        queue, at = Recorded(plain, history), clock.now() + timedelta(minutes=10)
+
+        def step(seconds: float) -> None:
+            with history.setting_clock() as setting:
+                clock.advance(seconds)
+                setting.ok(clock.now_ms)
+
+        step(0)
+        queue.send("mail", at=at)
+        step(3_600)
+        queue.send("mail")  # which tells the engine the time
+        step(-3_600)
+        queue.send("mail", at=at)
+        for seconds in (0, 7_200):
+            step(seconds)
+            for each in queue.receive("mail", limit=10):
+                each.ack()
+        queue.look()
+    return check([path])
+
+
 @pytest.mark.parametrize(("fault", "invariant"), HISTORY.items())
 def test_the_history_checker_finds(fault: str, invariant: str, tmp_path: Path) -> None:
-    report = run_history(FAULTS[fault], tmp_path)
+    run_it = run_stepped if fault == "ForgetsTheClock" else run_history
+    report = run_it(FAULTS[fault], tmp_path)
     assert invariant in report.violations
     assert report.valid is False
 
 
-def test_the_history_checker_is_content_without_a_fault(tmp_path: Path) -> None:
-    report = run_history(Fault, tmp_path)
+@pytest.mark.parametrize("run_it", [run_history, run_stepped])
+def test_the_history_checker_is_content_without_a_fault(run_it: Callable[..., Report], tmp_path: Path) -> None:
+    report = run_it(Fault, tmp_path)
     assert report.valid is True, str(report)
 
 

@@ -129,6 +129,14 @@ class Handled(msgspec.Struct, gc=False, kw_only=True):
     value: str | None
 
 
+class ClockSet(msgspec.Struct, gc=False, kw_only=True):
+    """Somebody set the wall clock of the server, in this time."""
+
+    began: int
+    ended: int
+    now: int | None  # ms, what it showed then; None: nobody knows
+
+
 class Receive(msgspec.Struct, gc=False, kw_only=True):
     """A receive or a listen: some of its deliveries may be in no record."""
 
@@ -201,6 +209,7 @@ class Facts:
         self.answered: list[Receive] = []
         self.workers: set[str] = set()  # processes that have written down what their handlers did
         self.faults: dict[str, list[Act]] = {}  # by kind
+        self.clocks: list[ClockSet] = []
         self.look: Look | None = None
         self.left: dict[str, Left] = {}
         self.records = 0

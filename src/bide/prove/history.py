@@ -38,6 +38,7 @@ from bide.prove.operation import (
     Receiving,
     Returned,
     Sending,
+    SettingClock,
     digest,
     held,
     ms,
@@ -195,6 +196,13 @@ class History:
         when the server is back in its older state. With `lost claims` only claims and renewals may be forgotten.
         """
         return Fault(self.log, kind, what)
+
+    def setting_clock(self) -> SettingClock:
+        """Set the clock of the server: call `ok` with what it shows then. Call it once before the first send, too.
+
+        From then on the checker knows what that clock shows, until it is set again: no `at=` may be delivered before.
+        """
+        return SettingClock(self.log, "clock")
 
     def left(self, messages: Iterable[Info], stats: Stats, *, drained: bool = True) -> None:
         """Record all that the queue holds at the end, and its counts. `drained`: no due message should be left."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from bide.prove.facts import NEVER, Act, Delivered, Facts, Handled, Left, Look, Receive, Send
+from bide.prove.facts import NEVER, Act, ClockSet, Delivered, Facts, Handled, Left, Look, Receive, Send
 from bide.prove.history import stored
 from bide.prove.join import join_messages, join_operations
 from bide.prove.record import Record, read
@@ -31,6 +31,7 @@ def load(paths: Iterable[Path | str], left: Iterable[Info] | None = None) -> Fac
         facts.message(id).left = each
     if len(machines) > 1:
         raise ValueError("The histories are of several machines, or of several boots of one: their clocks can't be compared.")
+    facts.clocks.sort(key=lambda each: each.began)
     join_operations(facts)
     join_messages(facts)
     return facts
@@ -107,6 +108,9 @@ def _add(facts: Facts, asked: Record, answer: Record | None) -> None:
     facts.unknown += not known
     if asked.op == "send":
         _add_send(facts, asked, answer if known else None)
+    elif asked.op == "clock":
+        known_at, shown = (NEVER, None) if answer is None else (answer.mono, answer.now)
+        facts.clocks.append(ClockSet(began=asked.mono, ended=known_at, now=shown))
     elif asked.op in ("receive", "listen"):
         _add_receive(facts, asked, answer if known else None)
     elif asked.op == "handle":

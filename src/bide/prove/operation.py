@@ -194,6 +194,14 @@ class Ending(Operation):
         self.end("ok")
 
 
+class SettingClock(Operation):
+    """Set the clock of the server."""
+
+    def ok(self, now: int) -> None:
+        """now: what the clock shows then, in ms since the epoch."""
+        self.end("ok", now=now)
+
+
 class Receiving(Operation):
     def __init__(self, log: Log, op: str, *, lease: int, **fields: Any) -> None:
         super().__init__(log, op, lease=lease, **fields)

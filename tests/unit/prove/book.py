@@ -42,7 +42,7 @@ class Book:
 
     def send(self, id: str = "m", result: Result = "ok", *, tag: str = "", outcome: str = "created", **fields: Any) -> None:
         asked = {"topic": "t", "tag": tag or id, "body": f"body of {tag or id}", "headers": "h", "max_attempts": 3, "delay": 0}
-        due = self.now + 1 + fields.get("delay", 0)
+        due = fields.pop("due", None) or self.now + 1 + fields.get("delay", 0)
         under_way = self.begin("send", **(asked | fields))
         if result != "unknown":
             self.end(under_way, result, id=id, due=due, outcome=outcome)

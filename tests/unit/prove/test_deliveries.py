@@ -64,6 +64,69 @@ def test_where_no_clock_was_set_the_machine_s_own_clock_judges_too(book: Book, r
     assert ("never early" in book.broken(steady=True)) == (real < 50)
 
 
+# instants
+
+
+def set_clock(book: Book, now: int) -> None:
+    book.end(book.begin("clock"), now=now)
+
+
+@pytest.mark.parametrize("early", [0, 1])
+@pytest.mark.parametrize("verb", ["send", "reschedule"])
+def test_an_instant_does_not_come_out_before_the_server_s_clock_shows_it(book: Book, verb: str, early: int) -> None:
+    # Given engine time that is an hour ahead of a clock that was set right
+    set_clock(book, 1_000)
+    at = book.now + 500
+    if verb == "send":
+        book.send(delay=None, at=at, due=at)
+    else:
+        book.send(delay=50)
+        book.act("reschedule", at=at)
+    set_clock(book, book.now + 3_600_000)
+    set_clock(book, book.now + 1)  # as the records do
+    # When the instant comes out by engine time, by a clock that may show it, or can't, as 2 ms are allowed for rounding
+    book.now = at - 4 - early
+    book.receive("m", due=at, now=at + 3_600_000)
+    assert book.broken() == ({"never early"} if early else set())
+
+
+def test_a_delay_does_not_wait_for_the_server_s_clock(book: Book) -> None:
+    set_clock(book, 1_000)
+    book.send(delay=500)
+    set_clock(book, 500)
+    book.receive("m", due=1_510, now=3_600_000)
+    assert not book.broken()
+
+
+def test_what_is_retried_is_no_instant_any_more(book: Book) -> None:
+    set_clock(book, 1_000)
+    book.send(delay=None, at=1_500, due=1_500)
+    set_clock(book, 2_000)
+    book.receive("m", due=1_500, now=2_005)
+    book.act("retry", token="1", delay=0)
+    set_clock(book, 1_000)
+    book.receive("m", token="2", attempt=2, due=2_006, now=2_010)
+    assert not book.broken()
+
+
+def test_an_instant_that_the_clock_had_reached_when_it_was_sent_is_for_now(book: Book) -> None:
+    set_clock(book, 2_000)
+    book.send(delay=None, at=1_500, due=2_002)
+    set_clock(book, 1_000)
+    book.receive("m", due=2_002, now=2_010)
+    assert not book.broken()
+
+
+@pytest.mark.parametrize("outcome", ["unknown", "not set before"])
+def test_a_clock_that_nobody_knows_judges_nothing(book: Book, outcome: str) -> None:
+    if outcome == "unknown":
+        set_clock(book, 1_000)
+        book.begin("clock")
+    book.send(delay=None, at=1_500, due=1_500)
+    book.receive("m", due=1_500, now=1_500)
+    assert not book.broken()
+
+
 # one live lease, and duplicates explained
 
 

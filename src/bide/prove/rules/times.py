@@ -1,9 +1,11 @@
 """When and where messages may be handed out: never early, not from a paused topic, and only to receivers of their topic.
 
-Early is judged by the engine's own times, by what was asked for, and by this machine's clock if no clock was set.
+Early is judged by the engine's own times, by what was asked for, and by this machine's clock if no clock was set. An instant
+is also judged by the server's wall clock, if the histories tell when that was set.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 from bide.prove.facts import NEVER, Act, Delivered, Facts, Message, Send
@@ -19,6 +21,7 @@ class Setter(NamedTuple):
     ended: int
     least: int  # the due time was no sooner than this, by the engine's clock
     real: int  # nor than this, by the machine's
+    wall: int = 0  # nor than this, by the server's wall clock as it then stands
     made: bool = False  # it made the message: all others came later
     token: str | None = None  # of the delivery that it ended
     undone: bool = False  # or may be, by a server that went back
@@ -42,10 +45,10 @@ def judge(facts: Facts, terms: Terms, found: Findings) -> None:
                 found.broken("isolation", message.id, f"of {delivered.topic} came to a receiver of other topics")
             if facts.topics and (acts := facts.topics.get(delivered.topic)) and _in_a_pause(facts, delivered, acts):
                 found.broken("pause", message.id, f"came out of {delivered.topic} while it was paused: {delivered.token}")
-            _judge(message, delivered, setters, terms, found)
+            _judge(facts, message, delivered, setters, terms, found)
 
 
-def _judge(message: Message, delivered: Delivered, setters: list[Setter], terms: Terms, found: Findings) -> None:
+def _judge(facts: Facts, message: Message, delivered: Delivered, setters: list[Setter], terms: Terms, found: Findings) -> None:
     may = [each for each in setters if _may_hold(each, delivered, setters)]
     if not may:
         return
@@ -57,6 +60,39 @@ def _judge(message: Message, delivered: Delivered, setters: list[Setter], terms:
     if terms.steady and delivered.ended < real - slack(real - min(each.began for each in may)):
         early = (real - delivered.ended) / MS
         found.broken("never early", message.id, f"came out {early:.1f} ms early by this machine's clock: {delivered.token}")
+    wall = min(each.wall for each in may)
+    shown = _shown(facts, max(delivered.began, min(each.began for each in may)), delivered.ended) if wall else None
+    if shown is not None and shown < wall and not _put_aside(message, delivered):
+        what = f"{wall - shown} ms before the server's clock had reached its instant, {wall}: {delivered.token}"
+        found.broken("never early", message.id, f"came out {what}")
+
+
+def _put_aside(message: Message, delivered: Delivered) -> bool:
+    """Whether it may have been released until it is called: its instant was reached before, and is none any more."""
+    return any(act.op == "release" and act.possible and act.began < delivered.ended for act in message.acts)
+
+
+def _instant(facts: Facts, at: int | None, since: int, until: int, terms: Terms) -> int:
+    """What the server's clock has to reach first. 0: nothing, as it may have shown that when the instant was given."""
+    if at is None or not terms.can.instants:
+        return 0
+    shown = _shown(facts, since, min(until, facts.end))
+    return 0 if shown is None or shown >= at else at
+
+
+def _shown(facts: Facts, since: int, until: int) -> int | None:
+    """The latest that the server's clock can have shown in this time, in ms; None when nobody knows."""
+    if not facts.clocks or since < facts.clocks[0].ended:
+        return None
+    latest = 0
+    for each, later in zip_longest(facts.clocks, facts.clocks[1:]):
+        last = until if later is None else min(until, later.ended)
+        if each.began <= last and since <= last:
+            if each.now is None:
+                return None
+            span = last - each.began
+            latest = max(latest, each.now + (span + slack(span)) // MS)
+    return latest
 
 
 def _in_a_pause(facts: Facts, delivered: Delivered, acts: Sequence[Act]) -> bool:
@@ -93,7 +129,8 @@ def _setters(facts: Facts, message: Message, terms: Terms) -> Iterable[Setter]:
             continue  # what is merged into a message changes nothing but its body
         real = 0 if send.delay is None or send.needs else send.began + send.delay * MS
         due = 0 if send.needs else send.due or 0
-        yield Setter(send.began, send.ended, due, real, made, undone=facts.forgotten(send))
+        wall = min(due, _instant(facts, send.at, send.began, send.ended, terms))
+        yield Setter(send.began, send.ended, due, real, wall, made, undone=facts.forgotten(send))
     for act in message.acts:
         sets = act.op in ("retry", "reschedule") or (act.op == "release" and act.delay)
         if sets and act.possible:
@@ -110,8 +147,9 @@ def _set_by(facts: Facts, act: Act, message: Message, terms: Terms, *, sure: boo
     """`sure`: if it happened, it happened to this message."""
     least = act.at if act.at is not None else _engine_time(message, act, terms) + (act.delay or 0)
     real = 0 if act.at is not None else act.began + (act.delay or 0) * MS
+    wall = _instant(facts, act.at, act.began, act.ended, terms)
     token = act.token if terms.can.fencing else None
-    return Setter(act.began, act.ended if sure else NEVER, least, real, token=token, undone=facts.forgotten(act))
+    return Setter(act.began, act.ended if sure else NEVER, least, real, wall, token=token, undone=facts.forgotten(act))
 
 
 def _engine_time(message: Message, act: Act, terms: Terms) -> int:
