@@ -5,13 +5,15 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from bide import AsyncQueue, CancelResult, ConfigError, Queue, Unavailable, Unsupported, Worker
+from bide import AsyncQueue, CancelResult, ConfigError, ManualClock, Queue, Unavailable, Unsupported, Worker
+from bide.clock import moment
 from bide.engines.base import NewMessage
 from bide.errors import BadTime, QueueFull
 
@@ -52,8 +54,8 @@ def test_without_a_connection_messages_go_straight_to_the_queue(queue: Queue) ->
     assert queue.stats("t").ready == 1
 
 
-def test_all_options_arrive_and_a_delay_counts_from_the_send(queue: Queue, own: sqlite3.Connection) -> None:
-    sent = queue.send(
+def test_all_options_arrive(queue: Queue, own: sqlite3.Connection) -> None:
+    queue.send(
         "t",
         {"a": 1},
         delay="15m",
@@ -70,9 +72,49 @@ def test_all_options_arrive_and_a_delay_counts_from_the_send(queue: Queue, own: 
     assert queue.relay(wait=False) == 3
     info = queue.get(topic="t", key="k")
     assert info is not None
-    assert (info.body, info.due, info.priority, info.headers, info.max_attempts) == ({"a": 1}, sent.due, "high", {"h": "1"}, 7)
+    assert (info.body, info.priority, info.headers, info.max_attempts) == ({"a": 1}, "high", {"h": "1"}, 7)
     assert info.expires == info.due + 3_600_000
     assert queue.cancel(topic="t", key="k") is CancelResult.CANCELLED
+
+
+@pytest.mark.parametrize("hours", [-1, 0, 1])
+def test_a_delay_counts_from_the_send_however_far_the_clocks_of_queue_and_outbox_are_apart(
+    hours: int, store: str, own: sqlite3.Connection, monkeypatch: Any
+) -> None:
+    clock = ManualClock(datetime.now(UTC) + timedelta(hours=hours))
+    with Queue("memory://", clock=clock, outbox=store) as queue:
+        # Given a message that is relayed five minutes after it was sent
+        sent = queue.send("t", delay="15m", connection=own)
+        own.commit()
+        relay_at(queue, sent.due - 600_000, monkeypatch)
+        # Then the ten that are left pass by the queue's clock
+        assert [each.due - clock.now_ms for each in queue.messages("t")] == [600_000]
+
+
+def test_a_delay_that_was_relayed_goes_on_when_the_clock_of_the_queue_is_set_back(
+    store: str, own: sqlite3.Connection, monkeypatch: Any
+) -> None:
+    clock = ManualClock(datetime.now(UTC))
+    with Queue("memory://", clock=clock, outbox=store) as queue:
+        sent = queue.send("t", "delay", delay="1m", connection=own)
+        queue.send("t", "instant", at=moment(sent.due), connection=own)
+        own.commit()
+        relay_at(queue, sent.due - 60_000, monkeypatch)
+        # When the clock is set back, and bide's time goes on at half its speed
+        clock.advance(-3_600)
+        assert not queue.receive("t")
+        clock.advance(130)
+        # Then only what was sent for an instant waits for the clock
+        assert [each.body for each in queue.receive("t", limit=2)] == ["delay"]
+
+
+def relay_at(queue: Queue, now: int, monkeypatch: Any) -> int:
+    """As if the database of the outbox had this time. How many were handed on."""
+    outbox = queue.session.open().outbox
+    assert outbox is not None
+    claim = outbox.store.claim
+    monkeypatch.setattr(outbox.store, "claim", lambda *args: claim(*args, now=now))
+    return queue.relay(wait=False)
 
 
 def test_what_was_handed_on_and_not_noted_is_sent_once(queue: Queue, own: sqlite3.Connection, monkeypatch: Any) -> None:
@@ -187,22 +229,17 @@ def test_a_message_of_a_newer_release_stays_for_a_relay_of_that_one(
 
 
 def test_a_message_that_expires_on_its_way_is_not_sent_and_others_expire_when_they_would_have(
-    store: str, own: sqlite3.Connection
+    store: str, own: sqlite3.Connection, monkeypatch: Any
 ) -> None:
     with Queue("memory://test_expires", outbox=store) as queue:
-        outbox = queue.session.open().outbox
-        assert outbox is not None
         queue.send("t", "short", expires_in="10m", connection=own)
         queue.send("t", "long", expires_in="30m", connection=own)
         sent = queue.send("t", "later", delay="2h", expires_in="10m", connection=own)
         own.commit()
-        claim = outbox.store.claim
-        later = time.time_ns() // 1_000_000 + 1_200_000
-        outbox.store.claim = lambda *args: claim(*args, now=later)  # type: ignore[method-assign]
-        assert queue.relay(wait=False) == 3
+        assert relay_at(queue, sent.due - 6_000_000, monkeypatch) == 3
         found = {each.body: each for each in queue.messages("t")}
         assert set(found) == {"long", "later"}
-        assert found["later"].expires == sent.due + 600_000
+        assert found["later"].expires == found["later"].due + 600_000
         life = (found["long"].expires or 0) - found["long"].due
         assert 540_000 < life <= 600_000  # of the 30 minutes 20 are over, but for what this test has taken
 

@@ -7,7 +7,8 @@ import redis
 
 from bide.engines.base import NewMessage, Ref
 from bide.engines.redis.protocol.encoding import LAYOUT, name_of
-from bide.testing.contract.bench import Bench
+from bide.testing.contract.bench import Bench, counts
+from bide.testing.contract.clocks import SOON, was_ahead
 from bide.types import CancelResult
 from tests.redis.keyspace import COLOURS, bench_at
 from tests.servers.fixtures import NewRedis
@@ -187,3 +188,16 @@ async def test_in_a_cluster_each_shard_has_a_time_of_its_own(redis_cluster_url: 
         assert not await bench.claim("t", limit=100)
         bench.now = start + 10_000
         assert {each.id for each in await bench.claim("t", limit=100)} == ids - there
+
+
+async def test_an_instant_that_the_clock_holds_back_is_shown_as_ready_until_a_receive_has_met_it(redis_url: str) -> None:
+    async with bench_at(redis_url) as bench:
+        # Given an instant that was sent before the clock was an hour ahead
+        sent = await bench.put("mail", at=bench.now + SOON)
+        await was_ahead(bench)
+        assert (await bench.find(id=sent.id)).state == "ready"
+        assert counts(await bench.engine.stats("mail", now=bench.now)) == (0, 1, 0, 0)
+        # When a receive has met it, then it is scheduled
+        assert await bench.claim("mail") == []
+        assert (await bench.find(id=sent.id)).state == "scheduled"
+        assert counts(await bench.engine.stats("mail", now=bench.now)) == (1, 0, 0, 0)

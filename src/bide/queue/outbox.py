@@ -15,6 +15,7 @@ from bide.types import Sent
 TOPIC = "bide.outbox"
 PREFIX = "outbox-"  # of the ids that senders are told: a message gets its own from the queue's engine, which says where it is
 KEEP = "bide-keep"  # the header of what waits in an outbox, for how many ms its result is to be kept
+NOBODY = "bide.outbox.nobody"  # a topic without messages
 NEVER = 1_000_000  # attempts: a message is not given up because its queue is away
 
 _encode = msgspec.msgpack.Encoder(enc_hook=bytes).encode  # a body may be of a class of its own
@@ -65,12 +66,13 @@ def claimed_of(each: Stored) -> Claimed:
 def shown(each: Stored, now: int) -> Stored | None:
     """The message itself, as the queue would show it; None if it has expired or can't be read."""
     try:
-        new = handed_on(claimed_of(each), now)
+        new = _opened(each.id, each.body)
     except (BadBody, Unsupported):
         return None
-    if new is None:
+    due = _due(new, each.due)
+    expires = None if new.expires_in is None else due + new.expires_in
+    if expires is not None and expires <= now:
         return None
-    due = each.due if new.at is None else new.at
     return Stored(
         PREFIX + each.id,
         new.topic,
@@ -84,7 +86,7 @@ def shown(each: Stored, now: int) -> Stored | None:
         new.headers,
         None,
         None,
-        None if new.expires_in is None else due + new.expires_in,
+        expires,
     )
 
 
@@ -97,26 +99,34 @@ def handed_on(claimed: Claimed, now: int, *, once: bool = True) -> NewMessage | 
     """The message itself, or None if it has expired. However often it is handed on, it is sent once, where the queue's engine
     remembers operations: else not `once`.
 
-    Its delay counts from when it was sent, and its life from when it fell due. Raises BadBody if there is no message in it, and
-    Unsupported if it is one of a newer release.
+    `now`: by the clock of the outbox. What is left of its delay and of its life goes on by that of the queue. Raises BadBody if
+    there is no message in it, and Unsupported if it is one of a newer release.
     """
-    try:
-        new = _decode(claimed.body)
-    except msgspec.MsgspecError as error:
-        if _has_all(claimed.body):
-            raise Unsupported(f"Message {claimed.id} was sent by a newer release of bide, which has to hand it on") from None
-        raise BadBody(f"Message {claimed.id} is none that was sent through the outbox: {error}") from error
-    at = claimed.since + new.delay if new.at is None and new.delay else new.at
-    life = new.expires_in
+    new = _opened(claimed.id, claimed.body)
+    due, life = _due(new, claimed.since), new.expires_in
     if life is not None:
-        late = max(0, now - max(claimed.since, at or 0))
-        if late >= life:
+        life -= max(0, now - due)
+        if life <= 0:
             return None
-        life -= late
     operation = new.operation
     if operation is None or operation.startswith(PREFIX):  # ours; the release before stores none
         operation = (operation or PREFIX + claimed.id) if once else None
-    return replace(new, delay=0, at=at, expires_in=life, operation=operation)
+    return replace(new, delay=max(0, due - now) if new.at is None else 0, expires_in=life, operation=operation)
+
+
+def _opened(id: str, body: bytes) -> NewMessage:
+    """What was sent."""
+    try:
+        return _decode(body)
+    except msgspec.MsgspecError as error:
+        if _has_all(body):
+            raise Unsupported(f"Message {id} was sent by a newer release of bide, which has to hand it on") from None
+        raise BadBody(f"Message {id} is none that was sent through the outbox: {error}") from error
+
+
+def _due(new: NewMessage, sent: int) -> int:
+    """When it is due, by the clock of the outbox."""
+    return sent + new.delay if new.at is None else max(new.at, sent)
 
 
 def _has_all(body: bytes) -> bool:
@@ -130,10 +140,7 @@ def _has_all(body: bytes) -> bool:
 
 def answers(messages: Sequence[NewMessage], sent: Sequence[Sent]) -> list[Sent]:
     """What the sender is told: that it is in the outbox. The message gets its own id when it is handed on."""
-    return [
-        Sent(PREFIX + each.id, new.topic, each.due + new.delay if new.at is None else max(new.at, each.due), "created")
-        for new, each in zip(messages, sent, strict=True)
-    ]
+    return [Sent(PREFIX + each.id, new.topic, _due(new, each.due), "created") for new, each in zip(messages, sent, strict=True)]
 
 
 def check(*, joins: bool, shown: str) -> None:

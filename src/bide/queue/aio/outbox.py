@@ -83,7 +83,7 @@ class AsyncOutbox:
                 return handed_on
 
     async def _hand_on_some(self) -> tuple[int, int]:
-        """How many were handed on, and how many held back."""
+        """How many were handed on, had expired or were refused; and how many held back."""
         if time.monotonic() >= self._upkeep_at:
             self._upkeep_at = time.monotonic() + SWEEP
             await self.store.tend()
@@ -123,11 +123,12 @@ class AsyncOutbox:
 
     async def _bring(self, each: Stored, briefly_held: bool) -> Sent | None:
         """Hand on one that waits, whoever has it. `briefly_held`: it is not due at once, as it is to be changed now."""
-        claimed, now = outbox.claimed_of(each), self._setup.now_ms()
+        claimed = outbox.claimed_of(each)
+        now = (await self.store.claim([outbox.NOBODY], 1, LEASE)).now  # the time of its database: nothing is there
         new = outbox.handed_on(claimed, now, once=True)
         if new is None:
             return None
-        if briefly_held and (new.at is None or new.at < now + HELD):
+        if briefly_held and (new.delay if new.at is None else new.at - now) < HELD:
             new = replace(new, at=None, delay=HELD)
         [sent] = await self._target.put([new])
         await self._name([(claimed, new)], [sent], now)

@@ -81,7 +81,7 @@ class Outbox:
                 return handed_on
 
     def _hand_on_some(self) -> tuple[int, int]:
-        """How many were handed on, and how many held back."""
+        """How many were handed on, had expired or were refused; and how many held back."""
         if time.monotonic() >= self._upkeep_at:
             self._upkeep_at = time.monotonic() + SWEEP
             self.store.tend()
@@ -121,11 +121,12 @@ class Outbox:
 
     def _bring(self, each: Stored, briefly_held: bool) -> Sent | None:
         """Hand on one that waits, whoever has it. `briefly_held`: it is not due at once, as it is to be changed now."""
-        claimed, now = outbox.claimed_of(each), self._setup.now_ms()
+        claimed = outbox.claimed_of(each)
+        now = self.store.claim([outbox.NOBODY], 1, LEASE).now  # the time of its database: nothing is there
         new = outbox.handed_on(claimed, now, once=True)
         if new is None:
             return None
-        if briefly_held and (new.at is None or new.at < now + HELD):
+        if briefly_held and (new.delay if new.at is None else new.at - now) < HELD:
             new = replace(new, at=None, delay=HELD)
         [sent] = self._target.put([new])
         self._name([(claimed, new)], [sent], now)

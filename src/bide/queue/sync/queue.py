@@ -260,7 +260,8 @@ class Verbs(TopicVerbs, ManyVerbs, TaskVerbs, ResultVerbs, ScheduleVerbs, LaterV
     def relay(self, *, wait: bool = True) -> int:
         """Hand on what was sent into the outbox, until the queue is closed; workers of this queue do so by themselves.
 
-        With wait=False, only what has been committed. Returns how many messages that were.
+        With wait=False, only what has been committed. Returns how many messages that were: also those that had expired or were
+        refused, but not those that stay in the outbox.
         """
         return self.session.relay(wait=wait)
 
