@@ -9,7 +9,9 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from bide.blocking import seen_through
-from bide.engines.base import End, Hold
+from bide.engines.aio import AsyncEngine
+from bide.engines.base import End, Hold, Ref
+from bide.errors import BideError
 from bide.logs import Log
 from bide.queue import AsyncDelivery, Delivery
 from bide.queue.beats import Beat, Places
@@ -173,12 +175,14 @@ class Handlers:
         middleware: Sequence[Middleware],
         unheeded: Callable[[Handling], None],
         ending: Callable[[], bool],
+        engine: AsyncEngine,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._threads = threads
         self._middleware = tuple(reversed(middleware))
         self._unheeded = unheeded
         self._ending = ending
+        self._engine = engine
         self._owner = os.getpid()
 
     def ready(self, handling: Handling) -> bool:
@@ -232,20 +236,37 @@ class Handlers:
         It is told before the engine is: else nobody would, if this process died in between.
         """
         failing, delivery = handling.task.failing, handling.delivery
-        if failing.on_dead is None or became is None or not became.buries(delivery.attempt, delivery.max_attempts):
+        if failing.on_dead is None or handling.ended:
             return became
-        if handling.ended:
+        if became is None:
+            reason = await self._buried(handling)
+        else:
+            reason = (became.error or "") if became.buries(delivery.attempt, delivery.max_attempts) else None
+        if reason is None:
             return became
         runner = asyncio.current_task(self._loop)
         cancelled = runner.cancelling() if runner is not None else 0
         try:
-            await failing.tell(handling.present(), became.error or "")
+            await failing.tell(handling.present(), reason)
         except (Exception, asyncio.CancelledError, SystemExit) as raised:
             error = readable(raised)
             if isinstance(error, asyncio.CancelledError) and runner is not None and runner.cancelling() > cancelled:
-                return handling.doomed or RELEASED  # the worker stops, and another one tells it; the doomed must not run again
+                return (
+                    None if became is None else handling.doomed or RELEASED
+                )  # the worker stops, and another one tells it; the doomed must not run again
             _log.error("The on_dead of %s failed for message %s", handling.task.name, delivery.id, exc_info=error)
         return became
+
+    async def _buried(self, handling: Handling) -> str | None:
+        """Why a message whose lease was lost in its last attempt is a dead letter, if it is: the engine has buried it."""
+        if handling.delivery.attempt < handling.delivery.max_attempts or not self._engine.capabilities.lookup:
+            return None
+        try:
+            [found] = await self._engine.get([Ref(handling.delivery.id)])
+        except BideError as error:
+            _log.warning("%s may be a dead letter without a call of on_dead: %s", handling, error)
+            return None
+        return (found.last_error or "") if found is not None and found.state == "dead" else None
 
     async def _inside(self, handling: Handling) -> None:
         """Through the middleware, the first of them outermost. What can't be read is an error that it sees, and can't undo."""

@@ -53,7 +53,6 @@ class Service:
             batches=batches(self._served),
         )
         self._threads = Threads(plan.threads, self._loop, self._threads_changed)
-        self._handlers = Handlers(self._threads, plan.middleware, self._unheeded, self._ending)
         self._session = AsyncSession(queue.session.setup)  # its own: it is closed with the worker, the queue's is not
         self._sync = Session(queue.session.setup)
         self._stopping = asyncio.Event()
@@ -100,7 +99,7 @@ class Service:
             slots=self._slots,
             names=names,
             lease_ms=plan.lease_ms,
-            handlers=self._handlers,
+            handlers=Handlers(self._threads, plan.middleware, self._unheeded, self._ending, opened.engine),
             stopping=self._stopping,
             in_sync=self._in_sync,
         )
