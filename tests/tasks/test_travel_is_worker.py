@@ -112,7 +112,7 @@ def _worked(play: Play) -> History:
 
     async def go() -> History:
         sent = [await _done(send()) for send in play.sends]
-        async with asyncio.timeout(LONG), Worker(queue, grace=0, middleware=play.middleware):
+        async with asyncio.timeout(LONG), Worker(queue, grace=LONG, middleware=play.middleware):
             while _goes_on(await _done(queue.stats("t"))):  # noqa: ASYNC110  (there is no event of the engine's)
                 await asyncio.sleep(0.005)
         history = await _history(play, sent)
@@ -427,6 +427,17 @@ def _forgiving(play: Play) -> Callable[..., Any]:
     return middleware
 
 
+def _acking(play: Play) -> Callable[..., Any]:
+    async def middleware(delivery: Any, handle: Any) -> None:
+        try:
+            await handle()
+        except Exception as error:
+            play.see("acked", type(error).__name__)
+            await delivery.ack()
+
+    return middleware
+
+
 def _burying(play: Play) -> Callable[..., Any]:
     async def middleware(delivery: Any, handle: Any) -> None:
         try:
@@ -462,7 +473,7 @@ def test_each_outcome_is_the_same(kind: type[Any], url: str, coloured: Coloured,
 
 @pytest.mark.parametrize(
     ("kind", "around"),
-    [(AsyncQueue, _watching), (Queue, _watching), (AsyncQueue, _forgiving), (AsyncQueue, _burying)],
+    [(AsyncQueue, _watching), (Queue, _watching), (AsyncQueue, _forgiving), (AsyncQueue, _burying), (AsyncQueue, _acking), (Queue, _acking)],
     ids=lambda each: each.__name__.strip("_"),
 )
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)

@@ -208,7 +208,7 @@ class Attempt:
         try:
             with overtime:
                 await self._through(self._setup.middleware)
-            if isinstance(self._arguments, Unread) and not _each(self._seen)[0].ended:
+            if isinstance(self._arguments, Unread) and not (self._delivery.ended or _each(self._seen)[0].ended):
                 error = self._arguments  # middleware sees it, and can't undo it
         except KeyboardInterrupt:
             raise
