@@ -283,6 +283,14 @@ def test_a_module_that_ends_the_program_is_named(shop: Shop, code: str, more: tu
     assert 'broken.py", line 2' in err
 
 
+def test_a_queue_that_ends_the_program_when_it_is_read_is_named(shop: Shop) -> None:
+    shop.write("import sys\n\ndef __getattr__(name):\n    sys.exit(0)\n", "broken", head=False)
+    ended, err = shop.ended(target="broken:made.queue")
+    assert ended == 1
+    assert "bide: broken:made.queue has ended the program while it was read, by sys.exit(0): " in err
+    assert 'broken.py", line 4' in err
+
+
 def test_modules_of_import_come_first_since_they_may_set_something_up(shop: Shop) -> None:
     shop.write("import os\nos.environ['SET_UP'] = 'yes'\n", "setup", head=False)
     shop.write("import os\nassert os.environ['SET_UP'] == 'yes'\n" + HANDLERS)

@@ -89,6 +89,8 @@ def load_target(options: WorkerOptions) -> AsyncQueue | Queue | Worker:
             )
             hint = f"It has: {', '.join(there)}." if there else "It has no queue."
             raise ConfigError(f"The module {module} has no attribute {name}. {hint}") from None
+        except SystemExit as error:
+            raise _ended(f"{options.queue_path} has ended the program while it was read", error) from None
     if not isinstance(found, AsyncQueue | Queue | Worker):
         raise ConfigError(f"{options.queue_path} is of type {type(found).__name__}. Give a Queue, an AsyncQueue or a Worker.")
     return found
@@ -130,12 +132,7 @@ def _import(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except SystemExit as error:
-        for line in _theirs(error):
-            note(line)
-        raise ConfigError(
-            f"The module {name} has ended the program while it was imported, by sys.exit({error.code!r}): a worker can't run "
-            'without it. What it does as a program belongs under `if __name__ == "__main__":`.'
-        ) from None
+        raise _ended(f"The module {name} has ended the program while it was imported", error) from None
     except Exception as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and (name == missing or name.startswith(missing + ".")):
@@ -150,6 +147,15 @@ def _import(name: str) -> Any:
                 "which is then imported first: bide worker … --import shop.setup"
             ) from None
         raise typer.Exit(Exit.FAILED) from None
+
+
+def _ended(what: str, error: SystemExit) -> ConfigError:
+    for line in _theirs(error):
+        note(line)
+    return ConfigError(
+        f"{what}, by sys.exit({error.code!r}): a worker can't run without it. What it does as a program belongs under "
+        '`if __name__ == "__main__":`.'
+    )
 
 
 def _theirs(error: BaseException) -> list[str]:
