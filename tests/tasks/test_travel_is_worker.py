@@ -473,7 +473,14 @@ def test_each_outcome_is_the_same(kind: type[Any], url: str, coloured: Coloured,
 
 @pytest.mark.parametrize(
     ("kind", "around"),
-    [(AsyncQueue, _watching), (Queue, _watching), (AsyncQueue, _forgiving), (AsyncQueue, _burying), (AsyncQueue, _acking), (Queue, _acking)],
+    [
+        (AsyncQueue, _watching),
+        (Queue, _watching),
+        (AsyncQueue, _forgiving),
+        (AsyncQueue, _burying),
+        (AsyncQueue, _acking),
+        (Queue, _acking),
+    ],
     ids=lambda each: each.__name__.strip("_"),
 )
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)

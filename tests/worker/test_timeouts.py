@@ -213,6 +213,29 @@ async def test_a_timeout_holds_for_what_is_around_the_handler_too(memory: AsyncQ
     assert "timeout of 0.05 s" in str(dead.last_error)
 
 
+@pytest.mark.parametrize("runs", ["in the loop", "in a thread"])
+async def test_a_timeout_holds_for_what_comes_after_the_handler_too(
+    memory: AsyncQueue, working: Any, until: Any, runs: str
+) -> None:
+    async def slow(delivery: AsyncDelivery, call: Any) -> None:
+        await call()
+        await until(lambda: delivery.expired)
+
+    @memory.task("a", timeout=SHORT, max_attempts=1)
+    def handle() -> None: ...
+
+    @memory.task("b", timeout=SHORT, max_attempts=1)
+    async def handle_in_loop() -> None: ...
+
+    topic = "a" if runs == "in a thread" else "b"
+    await memory.send(topic, {})
+    async with working(memory, middleware=[slow]) as worker:
+        await until(lambda: worker.health().failed == 1)
+
+    [dead] = await memory.messages(topic, state="dead")
+    assert "timeout of 0.05 s" in str(dead.last_error)
+
+
 async def test_a_timeout_within_the_handler_is_its_own_affair(memory: AsyncQueue, working: Any, until: Any) -> None:
     @memory.task("a", timeout="20s", max_attempts=1)
     async def handle() -> None:
@@ -270,9 +293,10 @@ async def test_a_handler_that_blocks_the_loop_beyond_its_timeout_has_failed_alth
     assert all(expired)
 
 
+@pytest.mark.parametrize("around", [False, True], ids=["bare", "middleware"])
 @pytest.mark.parametrize("late", [True, False])
 async def test_a_sync_handler_is_judged_by_when_it_ended_although_the_loop_is_blocked(
-    memory: AsyncQueue, working: Any, until: Any, late: bool
+    memory: AsyncQueue, working: Any, until: Any, late: bool, around: bool
 ) -> None:
     begun, blocked, free = threading.Event(), threading.Event(), threading.Event()
     seen: list[tuple[bool, bool]] = []
@@ -295,8 +319,11 @@ async def test_a_sync_handler_is_judged_by_when_it_ended_although_the_loop_is_bl
         free.wait()
         time.sleep(BLOCKED)  # noqa: ASYNC251  (now the alarm has to ring)
 
+    async def middleware(delivery: AsyncDelivery, call: Any) -> None:
+        await call()
+
     await handle.send()
-    async with working(memory) as worker:
+    async with working(memory, middleware=[middleware] if around else []) as worker:
         await until(begun.is_set)
         await block.send()
         await until(lambda: ended(memory))

@@ -204,19 +204,29 @@ class Handlers:
     def returned(self, handling: Handling) -> None:
         """Its handler has returned. If the event loop was blocked, its alarm may not have rung: then the clock tells."""
         late = handling.deadline is not None and time.monotonic() >= handling.deadline
-        if late and handling.why is None and not self._in_time(handling):
+        if late and handling.why is None and not self._left(handling):
             handling.was_late()
 
-    def _in_time(self, handling: Handling) -> bool:
-        """Whether it ended in time in its thread, which a blocked loop hears of later. Middleware may go on after that."""
+    def _left(self, handling: Handling) -> float:
+        """Seconds that were left when it ended in its thread, which a blocked loop hears of later. 0: it has not, or late."""
         over, deadline = handling.over, handling.deadline
-        return over is not None and deadline is not None and over < deadline and not self._middleware
+        return 0.0 if over is None or deadline is None else max(0.0, deadline - over)
 
     def _begins(self, handling: Handling) -> None:
         running.set(handling.present)
         if (timeout := handling.task.timeout) is not None:
-            handling.begin_by(time.monotonic() + timeout)
-            handling.alarm = self._loop.call_later(timeout, self._time_out, handling)
+            self._set_alarm(handling, timeout)
+
+    def _set_alarm(self, handling: Handling, timeout: float) -> None:
+        handling.begin_by(time.monotonic() + timeout)
+        handling.alarm = self._loop.call_later(timeout, self._time_out, handling)
+
+    def _leaves_thread(self, handling: Handling) -> None:
+        """Middleware goes on after it with the time that was left in its thread, however late the loop heard of its end."""
+        if left := self._left(handling):
+            handling.over = None
+            handling.silence()
+            self._set_alarm(handling, left)
 
     def became(self, handling: Handling, error: BaseException | None) -> tuple[Outcome | None, BaseException | None]:
         """What the engine is to be told, and what there is to say of it; None when the lease was lost."""
@@ -291,6 +301,7 @@ class Handlers:
             if handling.why == "timeout":
                 raise _overtime(handling) from None
             raise
+        self._leaves_thread(handling)
         self.returned(handling)
         if handling.why == "timeout":
             raise _overtime(handling)
@@ -312,9 +323,10 @@ class Handlers:
         await seen_through(self._threads.run(call), cancelled)
 
     def _time_out(self, handling: Handling) -> None:
-        if self._in_time(handling):
+        if self._left(handling):
             return
-        handling.stop("timeout")
+        if handling.why != "timeout":  # else its middleware has been told, and may be about to end it
+            handling.stop("timeout")
         handling.alarm = self._loop.call_later(HEED, self._look_again, handling)
         _log.warning(
             "%s has reached its timeout of %g s: its handler is told to stop",

@@ -195,6 +195,7 @@ class Attempt:
         self._seen = seen
         self._runner: asyncio.Task[Any] | None = None
         self._stopped = False  # for its timeout
+        self._told = False  # its middleware was told that it took too long
 
     async def run(self) -> BaseException | None:
         """What it raised. A cancellation from outside goes up."""
@@ -226,7 +227,7 @@ class Attempt:
 
     def _stop(self) -> None:
         """As a worker does: an async handler is cancelled, a sync one can see it in current().expired."""
-        if self._runner is None:
+        if self._runner is None or self._told:
             return
         self._expire()
         if self._task.is_async:
@@ -257,6 +258,7 @@ class Attempt:
                 raise late from None
             raise
         if (late := self._overtime.late()) is not None:
+            self._told = True
             raise late
 
     def _expire(self) -> None:
