@@ -45,7 +45,7 @@ def test_a_duration_in_seconds_is_never_early_and_less_than_a_millisecond_late(s
 
 
 @pytest.mark.parametrize("written", [1_795_888_408, 1_795_888_408.25, 1_500_000_000])
-def test_a_time_since_1970_is_no_duration(written: float) -> None:
+def test_a_time_since_1970_is_no_delay(written: float) -> None:
     with pytest.raises(BadTime, match=rf"delay is {written:.0f} seconds, \d\d years: it looks like a time.*at= takes"):
         duration_ms(written)
 

@@ -83,8 +83,9 @@ def test_a_lease_that_ends_in_a_silence_is_not_renewed_again(
     with caplog.at_level(logging.WARNING, "bide.heartbeat"):
         engine.away = "there"
         engine.has_tried(8)
-        hold = Hold("there", "there", "token")
-        [beat] = [beat for beat in heartbeat._beats if hold in beat.holds]
+        [(beat, hold)] = [
+            (beat, hold) for beat in heartbeat._beats for hold in beat.holds if isinstance(hold, Hold) and hold.topic == "there"
+        ]
         heartbeat.remove(beat, hold)
         engine.has_tried(4)
     assert len(caplog.messages) == 1

@@ -13,7 +13,7 @@ from bide.types import Duration
 
 MAX_DELAY_MS = 36_525 * 86_400_000  # a hundred years
 
-# Seconds since 1970 in the years 2017 to 2049: as a duration it is a slip, for who means 47 to 79 years writes days.
+# Seconds since 1970 in the years 2017 to 2049: as a delay it is a slip, for who means 47 to 79 years writes days.
 _EPOCH_FROM, _EPOCH_TO = 1_500_000_000, 2_500_000_000
 
 _CLOSE = 0.001  # ms: the product of a float and 1,000 is off by less than half as much, up to a hundred years
@@ -34,7 +34,7 @@ def duration_ms(value: Duration, name: str = "delay") -> int:
         ms = whole + bool(rest) if whole >= 0 else whole
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise BadTime(f"{name} is a {type(value).__name__}. {_FORMS}")
-    elif _EPOCH_FROM <= value < _EPOCH_TO:
+    elif name == "delay" and _EPOCH_FROM <= value < _EPOCH_TO:
         raise BadTime(
             f"{name} is {value:.0f} seconds, {value / 31_557_600:.0f} years: it looks like a time, in seconds since 1970. "
             "Give how long from now, or a time: at= takes an aware datetime."
