@@ -27,6 +27,7 @@ from bide import (
     steps,
 )
 from bide.queue.tasks import outcome
+from bide.queue.tasks.overdue import Overdue
 
 LONG = 30.0  # seconds: a worker that has not come to an end by then has failed
 SOON = steps("10ms")
@@ -490,6 +491,30 @@ def test_middleware_sees_the_same(
     travelled, worked = _both(kind, "memory://", coloured, scenario, around)
 
     assert travelled == worked
+
+
+@pytest.mark.parametrize("options", [{}, {"concurrency": 1}, {"batch": 5, "linger": "50ms"}], ids=["plain", "limited", "batch"])
+@pytest.mark.parametrize("kind", [AsyncQueue, Queue])
+def test_of_what_is_overdue_the_older_is_left_out_also_if_it_does_not_fit(
+    kind: type[Any], url: str, coloured: Coloured, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Overdue, "takes", lambda self, claimed, now: claimed.attempt == 1)
+
+    def scenario(play: Play) -> None:
+        def handle(order: int) -> None:
+            play.see(order)
+
+        def handle_all(orders: list[int]) -> None:
+            play.see(*orders)
+
+        play.task(handle_all if "batch" in options else handle, catch_up="latest", max_attempts=1, **options)
+        for value in ("does not fit", 1):
+            play.send(value if "batch" in options else {"order": value})
+
+    travelled, worked = _both(kind, url, coloured, scenario)
+
+    assert travelled == worked
+    assert (travelled.seen, travelled.dead) == ([(1,)], [])
 
 
 @pytest.mark.parametrize("around", [None, _burying], ids=["bare", "burying"])

@@ -65,6 +65,8 @@ class AsyncHandling:
             [call] = await AsyncPlanner(self._engine, self._setup, alone=True).follow([delivery.claimed], delivery.now)
             if not call:
                 return (await self._settle(delivery, DONE, None))._replace(outcome="left out")
+        if (late := await self._overdue(task, delivery)) is not None:
+            return late
         passage = None
         try:
             arguments = task.arguments.of_message(delivery.body)
@@ -72,8 +74,6 @@ class AsyncHandling:
                 passage = Passage(task.limits, delivery.claimed, task.arguments.with_defaults(arguments))
         except Unread as error:
             return await self._unread(task, delivery, error)
-        if (late := await self._overdue(task, delivery)) is not None:
-            return late
         await self._invoke.check(task)
         if passage is None:
             return await self._call(task, delivery, arguments)
@@ -107,12 +107,14 @@ class AsyncHandling:
         """What becomes of a message that can't be read, or may not pass; for others, None."""
         if (over := spent(delivery.attempt, delivery.max_attempts)) is not None:
             return await self._end(task, delivery, over, None)
+        if (late := await self._overdue(task, delivery)) is not None:
+            return late
         try:
             delivery.arguments = task.arguments.of_message(delivery.body)
         except Unread as error:
             return await self._unread(task, delivery, error)
-        if (late := await self._overdue(task, delivery)) is not None or task.limits is None:
-            return late
+        if task.limits is None:
+            return None
         refused = await self._pass(Passage(task.limits, delivery.claimed, delivery.arguments), delivery.now)
         return None if refused is None else (await self._end(task, delivery, refused, None))._replace(outcome="waits")
 
