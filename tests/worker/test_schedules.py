@@ -180,6 +180,24 @@ async def test_a_worker_that_dies_before_it_has_planned_loses_nothing(slow: Asyn
     assert consecutive(instants(seen), 3_600_000)
 
 
+async def test_an_instant_that_a_stop_gives_back_while_the_next_one_is_planned_does_not_end_its_schedule(
+    queue: AsyncQueue,
+) -> None:
+    hourly(queue, "100ms", missed="all")
+    await announce(queue)
+    # Given a worker that has an instant, and gives it back before the engine gets what it plans
+    [first] = await queue.receive("tick", wait="20s")
+    await first.release()
+    follow = (await planner(queue)).follow
+    assert await follow([first.claimed], first.now) == [True]
+    # When another one has it, then the next instant is planned, once
+    [second] = await queue.receive("tick", wait="20s")
+    assert second.id == first.id
+    for _ in range(2):
+        assert await follow([second.claimed], second.now) == [True]
+    assert (await queue.stats("tick")).pending == 1
+
+
 async def test_a_retry_plans_nothing_although_what_it_had_planned_is_done(slow: AsyncQueue, clock: ManualClock) -> None:
     hourly(slow)
     await announce(slow)

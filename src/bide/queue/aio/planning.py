@@ -1,7 +1,9 @@
 # unasync: ../sync/planning.py
 """Keeps schedules going: announces them, plans each instant from the one before, ends those that nobody announces."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from bide.clock import moment
 from bide.core.schedule import Schedule
@@ -158,8 +160,20 @@ class AsyncPlanner:
             else:
                 answers.append(self._one(each, instant, whats[instant.name], now, puts))
         if puts:
-            await self._engine.put(puts)
+            await self._plan(puts, {each.id: each.token for each in claimed})
         return answers
+
+    async def _plan(self, puts: Sequence[NewMessage], tokens: Mapping[str, str]) -> None:
+        """Put the next instants, once.
+
+        The put of a worker that had an instant before may have come when it had been given back, so that it still had its key:
+        nothing was planned, and the engine answers so to each put of that name.
+        """
+        sent = await self._engine.put(puts)
+        again = [new for new, answer in zip(puts, sent, strict=True) if answer.id == new.within]
+        if again:
+            named = [replace(new, operation=f"{new.operation} {tokens[new.within or '']}") for new in again]
+            await self._engine.put(named)
 
     def _one(self, claimed: Claimed, instant: Instant, what: Kept, now: int, puts: list[NewMessage]) -> bool:
         if what.paused:
