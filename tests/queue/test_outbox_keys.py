@@ -334,14 +334,3 @@ def test_messages_of_several_outboxes_arrive_though_their_ids_are_equal(
             assert shop.relay(wait=False) == 1
     assert len(ids) == 1
     assert sorted(bodies(queue)) == ["one", "two"]
-
-
-def test_a_replace_that_waits_is_shown_in_place_of_what_it_replaces(queue: Queue, own: sqlite3.Connection) -> None:
-    queue.send("t", "old", key="k", delay="1h")
-    for if_exists, body in (("replace", "new"), ("keep", "kept out")):
-        committed(queue, own, body, delay="1h", if_exists=if_exists)
-        for _ in range(2):  # as soon as it is committed, and when it was relayed
-            info = queue.get(topic="t", key="k")
-            assert info is not None
-            assert info.body == "new"
-            queue.relay(wait=False)

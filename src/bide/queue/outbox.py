@@ -63,11 +63,6 @@ def claimed_of(each: Stored) -> Claimed:
     return Claimed(each.id, each.topic, each.body, each.headers, each.key, each.due, each.due, 1, NEVER, "")
 
 
-def replaces(each: Stored) -> bool:
-    """Whether what waits takes the place of the message that has its key. It can be read."""
-    return _opened(each.id, each.body).if_exists == "replace"
-
-
 def shown(each: Stored, now: int) -> Stored | None:
     """The message itself, as the queue would show it; None if it has expired or can't be read."""
     try:

@@ -105,14 +105,13 @@ class AsyncWaiting:
         return result
 
     async def get(self, which: Ref, now: int) -> Stored | None:
-        """What replaces the message in the queue, when it is relayed; or what is there; or else what waits."""
+        """What is in the queue, or else what waits."""
         await self._store.open()
         if which.id is not None:
             return outbox.shown(await self._found(which.id), now)
-        waiting = [(each, found) for each in await self.of([_name(which)]) if (found := outbox.shown(each, now)) is not None]
+        waiting = await self.of([_name(which)])
         [there] = await self._target.get([which])
-        replacing = [found for each, found in waiting if outbox.replaces(each)]
-        return replacing[-1] if replacing else there or next((found for _, found in waiting), None)
+        return there or next((each for each in (outbox.shown(each, now) for each in waiting) if each is not None), None)
 
     async def _meant(self, which: Ref) -> tuple[Ref, Sequence[Stored]]:
         """One that has a key is named by it: what was sent before with its key would go on in its place."""

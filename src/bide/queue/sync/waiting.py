@@ -105,14 +105,13 @@ class Waiting:
         return result
 
     def get(self, which: Ref, now: int) -> Stored | None:
-        """What replaces the message in the queue, when it is relayed; or what is there; or else what waits."""
+        """What is in the queue, or else what waits."""
         self._store.open()
         if which.id is not None:
             return outbox.shown(self._found(which.id), now)
-        waiting = [(each, found) for each in self.of([_name(which)]) if (found := outbox.shown(each, now)) is not None]
+        waiting = self.of([_name(which)])
         [there] = self._target.get([which])
-        replacing = [found for each, found in waiting if outbox.replaces(each)]
-        return replacing[-1] if replacing else there or next((found for _, found in waiting), None)
+        return there or next((each for each in (outbox.shown(each, now) for each in waiting) if each is not None), None)
 
     def _meant(self, which: Ref) -> tuple[Ref, Sequence[Stored]]:
         """One that has a key is named by it: what was sent before with its key would go on in its place."""
