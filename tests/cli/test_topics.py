@@ -3,10 +3,12 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from bide import Queue
+from bide import Queue, Stats
 from tests.cli.running import Bide, buried
 
 COUNTS = {
@@ -171,6 +173,20 @@ def test_a_pattern_is_no_topic_to_pause(bide: Bide, queue: Queue, command: str) 
     assert refused.err.count("\n") == 1
     assert "The topic is 'order.*'. A topic is 1 to 128 characters" in refused.err
     assert "--empty" not in refused.err
+
+
+def test_a_topic_that_may_be_on_a_server_that_does_not_answer_is_not_called_mistyped(
+    bide: Bide, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.send("other")
+    real = Queue.stats
+
+    def partly(self: Queue, *asked: Any, **options: Any) -> Stats:
+        return msgspec.structs.replace(real(self, *asked, **options), missing=["127.0.0.1:1"])
+
+    monkeypatch.setattr(Queue, "stats", partly)
+    assert bide("pause", "mail").out == "Paused mail; due messages wait, running handlers go on.\n"
+    assert bide("resume", "mail").err == ""
 
 
 def test_a_topic_is_paused_and_resumed(bide: Bide, queue: Queue) -> None:

@@ -189,8 +189,9 @@ def _unknown(queue: "Queue", topic: str) -> str | None:
     checks.topic(topic)  # what is no name is not looked for
     if not queue.capabilities.inspect:
         return None
-    known = queue.topics()
-    if topic in known:
+    counts = queue.stats()
+    known = counts.topics
+    if topic in known or counts.missing:  # a server that does not answer may have some
         return None
     alike = difflib.get_close_matches(topic, known, SUGGESTED) or sorted(known)[:SUGGESTED]
     more = "." if len(known) <= len(alike) else " …"
