@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +15,7 @@ import pytest
 from bide import AsyncQueue, CancelResult, ConfigError, ManualClock, Queue, Unavailable, Unsupported, Worker
 from bide.clock import moment
 from bide.engines.base import NewMessage
+from bide.engines.guard.aio import AsyncGuard
 from bide.errors import BadTime, QueueFull
 
 
@@ -287,6 +288,37 @@ async def test_a_worker_hands_on_what_is_committed(store: str, tmp_path: Path) -
             own.commit()
         await worker.run(signals=False)
     assert handled == [1]
+
+
+async def test_a_worker_that_stops_sees_through_what_its_relay_has_claimed(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or nobody else would hand it on for half a minute."""
+    claimed, may_go_on, real = asyncio.Event(), asyncio.Event(), AsyncGuard.put
+
+    async def put(self: AsyncGuard, messages: Sequence[NewMessage], **options: Any) -> Any:
+        if messages[0].topic == "t":
+            claimed.set()
+            await may_go_on.wait()
+        return await real(self, messages, **options)
+
+    monkeypatch.setattr(AsyncGuard, "put", put)
+    async with AsyncQueue("memory://test_a_worker_that_stops", outbox=store) as queue:
+
+        @queue.task("other")
+        async def handle() -> None: ...
+
+        await queue.open()
+        with closing(sqlite3.connect(tmp_path / "app.db")) as own:
+            await queue.send("t", 1, connection=own)
+            own.commit()
+        async with Worker(queue):
+            await claimed.wait()
+            asyncio.get_running_loop().call_later(0.1, may_go_on.set)
+        assert (await queue.stats("t")).ready == 1
+    with Queue(store) as there:
+        stats = there.session.open().engine.stats()
+        assert stats.leased == stats.pending == 0
 
 
 def test_only_sends_go_through_an_outbox(queue: Queue, own: sqlite3.Connection) -> None:

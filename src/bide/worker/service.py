@@ -25,6 +25,7 @@ from bide.worker.handling import Handlers, Handling, left_over
 from bide.worker.leaving import LOOK, TIDY
 from bide.worker.orphans import Orphans
 from bide.worker.plan import Plan, batches, limited, served
+from bide.worker.relay import Relay
 from bide.worker.retry import reached
 from bide.worker.slots import Slots
 from bide.worker.telling import tell_unheeded
@@ -106,6 +107,7 @@ class Service:
         self._claiming = Claiming(opened, plan, self._slots, names, under_way, self._stopping)
         self._unhandled = Orphans(opened.engine, self._tasks, self._too_late)
         beside = [self._loop.create_task(each) for each in self._beside(opened)]
+        self._relay = None if opened.outbox is None else Relay(opened.outbox)
         self.begun.set()
         try:
             if self._in_threads and (opened.engine.capabilities.transactional or opened.outbox is not None):
@@ -115,6 +117,8 @@ class Service:
         finally:
             for each in beside:
                 each.cancel()
+            if self._relay is not None:
+                self._relay.stop()
             await self._wind_up()
 
     def _beside(self, opened: AsyncOpened) -> list[Coroutine[Any, Any, object]]:
@@ -129,8 +133,6 @@ class Service:
             beside.append(self._under_way.keeping.look())
         if self._under_way.planning.schedules:
             beside.append(self._under_way.planning.run())
-        if opened.outbox is not None:
-            beside.append(opened.outbox.run())
         return beside
 
     async def _take(self) -> None:
@@ -214,6 +216,8 @@ class Service:
     async def _wind_up(self) -> None:
         ending = Ending(self._until)
         await wind_up(self._under_way, self._claiming, ending)
+        if self._relay is not None:
+            await self._relay.end(ending)
         self._threads.close()
         await ending.see_through(AsyncApart(lambda: self._heartbeat.close(LAST_WORDS / 2)).done())
         if not await ending.see_through(self._close()):

@@ -44,8 +44,10 @@ class AsyncOutbox:
         self._names = False  # whether any that was handed on here is asked for
         self._pause = SOON
         self._patience = SWEEP  # seconds until something may be due that nobody is told of
-        self._ends = False
+        self._closed = False
+        self._stops = False
         self._end = AsyncSignal()
+        self.waits: bool = False  # for what is committed next: nothing is on its way
         self._upkeep_at = 0.0  # also while each claim finds something: what a dead relay had taken may be in its way
         self.waiting: AsyncWaiting = AsyncWaiting(store, target, self._bring)
 
@@ -207,20 +209,33 @@ class AsyncOutbox:
             await self.store.results.fulfil([outbox.handed_on_as(*each, now) for each in asked])
 
     async def run(self) -> int:
-        """Hand on what comes, until this is closed; how many messages that were."""
-        total = 0
-        while not self._ends:
+        """Hand on what comes, until this is stopped or closed; how many messages that were."""
+        total, self._stops = 0, self._closed
+        while not self._stops:
             try:
-                while some := await self.hand_on():
+                if some := await self.hand_on():
                     total += some
                     self._pause = SOON
-                await self.store.wait([outbox.TOPIC], self._patience)
+                else:
+                    await self._wait()
             except BideError as error:  # also one of rights, which may be granted
                 await self._try_later(error)
         return total
 
+    async def _wait(self) -> None:
+        self.waits = True
+        try:
+            await self.store.wait([outbox.TOPIC], self._patience)
+        finally:
+            self.waits = False
+
+    def stop(self) -> None:
+        """Have `run` end when what it has claimed is handed on."""
+        self._stops = True
+        self._end.set()
+
     async def _try_later(self, error: BideError) -> None:
-        if not self._ends:
+        if not self._stops:
             _log.warning("Messages stay in the outbox, and are tried again in %.1f s: %s", self._pause / 1000, error)
             await self._end.wait(self._pause / 1000)
             self._pause = min(2 * self._pause, LATER)
@@ -234,8 +249,8 @@ class AsyncOutbox:
 
     def end_waits(self) -> None:
         """Whoever waits to be told an id is told that the queue is closed, and who hands on ends."""
-        self._ends = True
-        self._end.set()
+        self._closed = True
+        self.stop()
         self._named.end_waits()
 
     async def close(self) -> None:

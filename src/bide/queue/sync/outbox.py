@@ -44,8 +44,10 @@ class Outbox:
         self._names = False  # whether any that was handed on here is asked for
         self._pause = SOON
         self._patience = SWEEP  # seconds until something may be due that nobody is told of
-        self._ends = False
+        self._closed = False
+        self._stops = False
         self._end = Signal()
+        self.waits: bool = False  # for what is committed next: nothing is on its way
         self._upkeep_at = 0.0  # also while each claim finds something: what a dead relay had taken may be in its way
         self.waiting: Waiting = Waiting(store, target, self._bring)
 
@@ -205,20 +207,33 @@ class Outbox:
             self.store.results.fulfil([outbox.handed_on_as(*each, now) for each in asked])
 
     def run(self) -> int:
-        """Hand on what comes, until this is closed; how many messages that were."""
-        total = 0
-        while not self._ends:
+        """Hand on what comes, until this is stopped or closed; how many messages that were."""
+        total, self._stops = 0, self._closed
+        while not self._stops:
             try:
-                while some := self.hand_on():
+                if some := self.hand_on():
                     total += some
                     self._pause = SOON
-                self.store.wait([outbox.TOPIC], self._patience)
+                else:
+                    self._wait()
             except BideError as error:  # also one of rights, which may be granted
                 self._try_later(error)
         return total
 
+    def _wait(self) -> None:
+        self.waits = True
+        try:
+            self.store.wait([outbox.TOPIC], self._patience)
+        finally:
+            self.waits = False
+
+    def stop(self) -> None:
+        """Have `run` end when what it has claimed is handed on."""
+        self._stops = True
+        self._end.set()
+
     def _try_later(self, error: BideError) -> None:
-        if not self._ends:
+        if not self._stops:
             _log.warning("Messages stay in the outbox, and are tried again in %.1f s: %s", self._pause / 1000, error)
             self._end.wait(self._pause / 1000)
             self._pause = min(2 * self._pause, LATER)
@@ -232,8 +247,8 @@ class Outbox:
 
     def end_waits(self) -> None:
         """Whoever waits to be told an id is told that the queue is closed, and who hands on ends."""
-        self._ends = True
-        self._end.set()
+        self._closed = True
+        self.stop()
         self._named.end_waits()
 
     def close(self) -> None:
