@@ -23,7 +23,7 @@ RULES: tuple[tuple[str, str], ...] = (
     (r"\bawait ", ""),
     (r"\bAsyncGenerator\[(.+?), None\]", r"Generator[\1, None, None]"),
     (r"\bAsync([A-Z]\w*)", r"\1"),
-    (r"\bAwaitable\[(\w+)\]", r"\1"),
+    (r"\bAwaitable\[(\w+(?:\[\w+\])?)\]", r"\1"),
     (r"\b__a(enter|exit|iter|next)__\b", r"__\1__"),
     (r"\basyncio\.(Condition|Event|Lock|Semaphore)\b", r"threading.\1"),
     (r"\bimport asyncio\b", "import threading"),

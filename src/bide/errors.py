@@ -104,7 +104,8 @@ class OutcomeUnknown(EngineError):
     """The engine's answer was lost: the change may or may not have happened.
 
     Send again with `operation`: the engine then acts once at most. For a batch, `operations` has one for each message, in
-    order. On RabbitMQ, which remembers no operations, it is None: sending again may send twice.
+    order, or "" for one whose result is in `answers`: it was accepted, so don't send it again. On RabbitMQ, which remembers
+    no operations, it is None: sending again may send twice.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class OutcomeUnknown(EngineError):
 
 
 class ConfirmTimeout(OutcomeUnknown):
-    """The change was made, but its safety was not confirmed in time: a failover may undo it."""
+    """The change was made, but its safety was not confirmed in time: a failover may undo it. Of a batch, all was done."""
 
 
 class QueueFull(EngineError):

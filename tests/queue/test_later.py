@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bide import AsyncQueue, BadMessage, BadOption, Flushed, ManualClock, OutcomeUnknown, Queue, QueueFull, Unavailable
+from bide import (
+    AsyncQueue,
+    BadMessage,
+    BadOption,
+    ConfirmTimeout,
+    Flushed,
+    ManualClock,
+    OutcomeUnknown,
+    Queue,
+    QueueFull,
+    Unavailable,
+)
 from bide.engines.base import NewMessage
 from bide.errors import TooLarge
 from bide.queue import later
@@ -164,6 +175,23 @@ async def test_what_may_have_been_sent_is_sent_under_the_same_name(queue: Any) -
     plain.later("t", 3, operation="mine")
     assert await queue.flush("20s") == Flushed(0, 4, 0)
     assert sorted(each.body for each in await queue.messages("t")) == [0, 1, 2, 3]
+
+
+def test_what_was_not_confirmed_was_sent(memory: Queue, caplog: pytest.LogCaptureFixture) -> None:
+    def is_not_confirmed(put: Any, messages: Sequence[NewMessage]) -> list[Sent]:
+        put(messages)
+        raise ConfirmTimeout("0 of 1 replicas had it in time", operations=["own"] * len(messages))
+
+    shaky = Shaky(memory)
+    shaky.mishaps += [is_not_confirmed] * 3
+    for n in range(3):
+        memory.later("t", n)
+        assert memory.flush("20s") == Flushed(0, n + 1, 0)
+    assert [len(put) for put in shaky.puts] == [1, 1, 1]
+    assert [each.body for each in memory.messages("t")] == [0, 1, 2]
+    assert [each.getMessage() for each in caplog.records if each.name == "bide.later"] == [
+        "1 message sent but not confirmed, so far: 0 of 1 replicas had it in time"
+    ]
 
 
 def test_callers_do_not_wait_and_what_gathers_is_one_call(memory: Queue) -> None:

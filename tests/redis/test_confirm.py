@@ -374,6 +374,47 @@ async def test_a_batch_of_which_a_part_was_not_done_is_not_told_as_done(redis_ur
         assert {type(each) for each in told} == {ConfirmTimeout}
 
 
+async def test_a_batch_of_which_only_a_part_was_not_confirmed_is_told_as_done(redis_url: str) -> None:
+    async with AsyncQueue(f"{redis_url}?shards={SHARDS}") as queue:
+        await queue.send_many("t", [Outgoing(n, key=key_of(n)) for n in range(2)])
+        held = await queue.receive("t", limit=2)
+        engine: Any = await queue.session.engine()
+        shard = engine._engine._shards[0]
+        settle = shard.settle
+
+        async def be_short(*asked: Any) -> Any:
+            await settle(*asked)
+            raise ConfirmTimeout("0 of 1 replicas had it in time")
+
+        shard.settle = be_short
+        with pytest.raises(ConfirmTimeout, match="All 2 were done, but 1 of them not confirmed") as short:
+            await queue.ack_many(held)
+        assert sorted(map(str, short.value.answers)) == ["None", "done"]
+        assert (await queue.stats("t")).pending == 0
+
+
+def test_batches_of_several_thousand_are_done_as_a_whole(pair: tuple[RedisServer, RedisServer]) -> None:
+    master, replica = pair
+    with Queue(url_of(master, "replicas:1")) as queue:
+        sent = queue.send_many("cancelled", [Outgoing(n, delay=600) for n in range(2_500)])
+        queue.send_many("acked", range(2_500))
+        held = [each for _ in range(3) for each in queue.receive("acked", limit=1_000, lease="1h")]
+        with frozen(replica):
+            for call in (
+                lambda: queue.send_many("sent", range(2_500)),
+                lambda: queue.cancel_many(sent),
+                lambda: queue.ack_many(held),
+            ):
+                with pytest.raises(ConfirmTimeout, match=r"All 2,500 were done, but 2,500 of them not confirmed: .*0 of 1"):
+                    call()
+            for n in range(2_500):
+                queue.later("later", n)
+            flushed = queue.flush("20s")
+        assert (flushed.waiting, flushed.sent, flushed.lost) == (0, 2_500, 0)
+        assert (queue.stats("sent").ready, queue.stats("later").ready) == (2_500, 2_500)
+        assert (queue.stats("cancelled").pending, queue.stats("acked").pending) == (0, 0)
+
+
 def test_where_it_is_said(redis_url: str) -> None:
     assert "replicas" in Queue("redis://", confirm="replicas:2").capabilities.accepted
     assert Queue("redis://?confirm=aof").capabilities.accepted.count("AOF") == 1

@@ -9,7 +9,18 @@ import msgspec
 from bide.core.options import MAX_ATTEMPTS
 from bide.core.when import duration_ms, instant_ms
 from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Ended, Hold
-from bide.errors import BadMessage, ConfigError, EngineError, Exists, LeaseLost, PartlySent, QueueFull, Unavailable, Unsupported
+from bide.errors import (
+    BadMessage,
+    ConfigError,
+    EngineError,
+    Exists,
+    LeaseLost,
+    OutcomeUnknown,
+    PartlySent,
+    QueueFull,
+    Unavailable,
+    Unsupported,
+)
 from bide.prove.record import Log, Result
 from bide.queue import AsyncDelivery, Delivery
 from bide.queue.deliveries import planned_of
@@ -145,7 +156,7 @@ class Batch:
                 each.ok(answer)
             done, error = len(error.sent), error.error
         if isinstance(error, EngineError | BadMessage):
-            tried = done + MAX_BATCH
+            tried = done + max(MAX_BATCH, len(error.operations) if isinstance(error, OutcomeUnknown) else 0)
         for each in self._sends[done:tried]:
             each.end_by(error)
         for each in self._sends[tried:]:

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import math
 import os
 import threading
 import time
@@ -13,7 +14,7 @@ from bide.core.amounts import plural
 from bide.engines.base import MAX_BATCH, OPERATION_MS, NewMessage
 from bide.engines.registry import Source
 from bide.engines.sync import Engine
-from bide.errors import BadMessage, BideError, OutcomeUnknown, QueueFull, Unavailable, Unsupported
+from bide.errors import BadMessage, BideError, ConfirmTimeout, OutcomeUnknown, QueueFull, Unavailable, Unsupported
 from bide.logs import Log
 from bide.queue.later_entries import Done, Entry, aged, late, lost, unknown
 from bide.queue.sync.rooms import Rooms
@@ -27,6 +28,7 @@ LINGER = 5.0  # seconds that the thread stays with nothing to do
 SOON, LATEST = 0.1, 5.0  # seconds until the next try while the engine fails
 LEAST = 0.1  # seconds that its end gets
 PATIENCE = 5.0  # seconds that a queue's close, and the end of the process, wait for it
+AGAIN = 60.0  # seconds between two warnings of sends that were not confirmed
 SURE = 0.9 * OPERATION_MS / 1000  # seconds in which a send may be repeated: then the engine may have forgotten the first
 
 
@@ -49,6 +51,8 @@ class Later:
         self._bytes = 0
         self._sent = 0
         self._lost = 0
+        self._unconfirmed = 0
+        self._warned = -math.inf
         self._thread: threading.Thread | None = None
         self._flushing = 0  # callers who wait for it
         self._leaves = False  # the thread is not to linger
@@ -197,6 +201,8 @@ class Later:
             if not ready:
                 return dropped
             engine.put([aged(each, self._now_ms()) for each in ready])
+        except ConfirmTimeout as error:
+            return dropped + self._not_confirmed(len(ready), error)
         except OutcomeUnknown as error:
             return dropped + unknown(ready, error, named=engine.capabilities.idempotent)
         except (BadMessage, Unsupported) as error:
@@ -206,6 +212,14 @@ class Later:
         except Exception as error:  # of a hook, or a fault: one message must not keep the others
             return dropped + self._refused(engine, rooms, ready, error)
         return dropped + Done(len(ready))
+
+    def _not_confirmed(self, count: int, error: ConfirmTimeout) -> Done:
+        """They were sent. To send them again would hold up fresh ones: a failover may lose what was not confirmed."""
+        self._unconfirmed += sum(each is None for each in error.answers or [None] * count)
+        if time.monotonic() - self._warned >= AGAIN:
+            self._warned = time.monotonic()
+            _log.warning("%s sent but not confirmed, so far: %s", plural(self._unconfirmed, "message"), error)
+        return Done(count)
 
     def _without_room(self, rooms: Rooms, ready: list[Entry]) -> tuple[Done, list[Entry]]:
         """What has no room in its topic goes last; the rest is to be sent."""

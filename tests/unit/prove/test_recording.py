@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, LeaseLost, OutcomeUnknown, Outgoing, PartlySent, Queue, Sent, Unavailable
+from bide import AsyncQueue, ConfirmTimeout, LeaseLost, OutcomeUnknown, Outgoing, PartlySent, Queue, Sent, Unavailable
 from bide.prove import AsyncRecorded, History, Recorded, check, read
 
 
@@ -44,6 +44,14 @@ def test_part_of_a_batch_is_written_as_it_was(tmp_path: Path) -> None:
         Recorded(Broken(error), history).send_many("t", [None] * 2_500)  # type: ignore[arg-type]
     ends = results(path, "send")[2_500:]
     assert ends == ["ok"] * 1_000 + ["unknown"] * 1_000 + ["fail"] * 500
+
+
+def test_a_large_batch_that_was_not_confirmed_was_tried_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    error = ConfirmTimeout("not confirmed", operations=["own"] * 2_500)
+    with History(path) as history, pytest.raises(ConfirmTimeout):
+        Recorded(Broken(error), history).send_many("t", [None] * 2_500)  # type: ignore[arg-type]
+    assert results(path, "send")[2_500:] == ["unknown"] * 2_500
 
 
 def test_all_that_is_done_with_a_queue_is_written(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ Told: TypeAlias = tuple[Sequence[int], Sequence[Any] | Exception]
 
 
 def together(count: int, parts: Iterable[Told]) -> list[Any]:
-    """The answers in the order of the batch. When a part fails and another was done: OutcomeUnknown, with all answers."""
+    """The answers in the order of the batch. When a part fails and another was done: OutcomeUnknown, with all answers, or
+    ConfirmTimeout if each part was done.
+    """
     answers: list[Any] = [None] * count
     failures: list[BideError] = []
     some = False
@@ -30,12 +32,11 @@ def together(count: int, parts: Iterable[Told]) -> list[Any]:
 
 
 def sent_together(count: int, parts: Sequence[Told], operations: Sequence[str]) -> list[Any]:
-    """The same of what was sent. An error has the operations of all, and says whether all of it was done."""
+    """The same of what was sent. An error has the operations of all."""
     try:
         return together(count, parts)
     except OutcomeUnknown as error:
-        done = all(isinstance(told, ConfirmTimeout) for _, told in parts if isinstance(told, Exception))
-        kind = ConfirmTimeout if done else OutcomeUnknown
+        kind = ConfirmTimeout if isinstance(error, ConfirmTimeout) else OutcomeUnknown
         raise kind(str(error), operations=operations, answers=error.answers) from None
 
 
@@ -51,9 +52,11 @@ def _failure(failures: Sequence[BideError], answers: Sequence[Any], *, some: boo
     """`some`: there are answers."""
     unknown = [each for each in failures if isinstance(each, OutcomeUnknown)]
     first = (unknown or failures)[0]
-    confirmed = [not isinstance(each, ConfirmTimeout) for each in failures]  # those that may not have been done
-    if not some and (all(confirmed) or not any(confirmed)):
+    done = [isinstance(each, ConfirmTimeout) for each in failures]
+    if not some and (all(done) or not any(done)):
         return first
+    if all(done):
+        return ConfirmTimeout(str(first), answers=answers)
     if isinstance(first, OutcomeUnknown) and first.answers:  # it says so
         return OutcomeUnknown(str(first), answers=answers)
     rest = "were done" if some else "may not have been done"

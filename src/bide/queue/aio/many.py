@@ -1,14 +1,16 @@
 # unasync: ../sync/many.py
 """The queue's verbs for many messages at once: a call for each thousand, and an answer for each message."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from bide.core.backoff import DEFAULT
 from bide.core.when import check_longest, duration_ms
-from bide.engines.base import MAX_BATCH, End
+from bide.engines.base import End, Ended
 from bide.errors import BadOption
 from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.aio.parts import in_parts
 from bide.queue.aio.session import AsyncSession
+from bide.queue.collected import Collected
 from bide.queue.envelope import ref
 from bide.raised import error_text
 from bide.types import CancelResult, Duration, Info, Sent
@@ -57,10 +59,12 @@ class AsyncManyVerbs:
 
     async def _end(self, deliveries: list[AsyncDelivery], ends: list[End], connection: object | None) -> list[bool]:
         await self.session.open()  # also for none: a closed queue says so
-        ended: list[bool] = []
-        for first in range(0, len(ends), MAX_BATCH):
-            answers = await self.session.settle(ends[first : first + MAX_BATCH], connection)
-            for delivery in deliveries[first : first + MAX_BATCH]:
+
+        async def settle(part: Sequence[tuple[AsyncDelivery, End]]) -> list[Ended]:
+            answers = await self.session.settle([end for _, end in part], connection)
+            for delivery, _ in part:
                 delivery.mark_ended()
-            ended += [answer != "lost" for answer in answers]
-        return ended
+            return answers
+
+        answers = await in_parts(settle, list(zip(deliveries, ends, strict=True)), Collected(len(ends)))
+        return [answer != "lost" for answer in answers]

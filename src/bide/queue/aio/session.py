@@ -9,14 +9,15 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import MAX_BATCH, End, Ended, Move, NewMessage, Ref
+from bide.engines.base import End, Ended, Move, NewMessage, Ref
 from bide.engines.registry import Guarded
 from bide.errors import BadOption, BideError, ConfigError, Exists, Unavailable, Unsupported
 from bide.queue.affinity import AsyncAffinity
 from bide.queue.aio.opened import AsyncOpened
-from bide.queue.aio.parts import may_be_stored, put_as_room_comes, put_in_parts, put_with_room
+from bide.queue.aio.parts import in_parts, may_be_stored, put_as_room_comes, put_in_parts, put_with_room
 from bide.queue.aio.receiving import AsyncReceiver
 from bide.queue.aio.sent import askable
+from bide.queue.collected import Collected
 from bide.queue.deliveries import DEPENDS, depends_on
 from bide.queue.envelope import held, info
 from bide.queue.outbox import concerns
@@ -257,18 +258,25 @@ class AsyncSession:
     async def cancel_many(self, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:
         """By their ids; those that an outbox gave are looked for there, one by one."""
         opened = await self.open()
-        apart = [opened.outbox is not None and concerns(each) for each in refs]
-        others = [each for each, alone in zip(refs, apart, strict=True) if not alone]
-        results: list[CancelResult] = []
-        for first in range(0, len(others), MAX_BATCH):
-            results += await opened.engine.cancel(others[first : first + MAX_BATCH], connection=connection)
+
+        async def cancel(part: Sequence[Ref]) -> list[CancelResult]:
+            return await self._cancel_part(opened, part, connection)
+
+        return await in_parts(cancel, refs, Collected(len(refs)))
+
+    async def _cancel_part(self, opened: AsyncOpened, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:
+        """Those of an outbox first: the call that may not be confirmed comes last, when all of the part was asked for."""
+        alone = [i for i, each in enumerate(refs) if opened.outbox is not None and concerns(each)]
+        apart = {i: await self.cancel(refs[i], connection) for i in alone}
+        others = [each for i, each in enumerate(refs) if i not in apart]
+        results = await opened.engine.cancel(others, connection=connection) if others else []
         if connection is None and CancelResult.RUNNING in results and await opened.receiver.take_back():
-            for place, result in enumerate(results):
-                if result is CancelResult.RUNNING:
-                    results[place] = await opened.cancels.add(others[place])
-        for place, alone in enumerate(apart):
-            if alone:
-                results.insert(place, await self.cancel(refs[place], connection))
+            running = [i for i, result in enumerate(results) if result is CancelResult.RUNNING]
+            again = await opened.engine.cancel([others[i] for i in running])
+            for i, result in zip(running, again, strict=True):
+                results[i] = result
+        for i, result in apart.items():
+            results.insert(i, result)
         return results
 
     async def reschedule(self, move: Move, connection: object | None = None) -> RescheduleResult:

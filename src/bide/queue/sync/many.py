@@ -1,14 +1,16 @@
 # Generated from ../aio/many.py by tools/unasync.py; change that file instead.
 """The queue's verbs for many messages at once: a call for each thousand, and an answer for each message."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from bide.core.backoff import DEFAULT
 from bide.core.when import check_longest, duration_ms
-from bide.engines.base import MAX_BATCH, End
+from bide.engines.base import End, Ended
 from bide.errors import BadOption
+from bide.queue.collected import Collected
 from bide.queue.envelope import ref
 from bide.queue.sync.delivery import Delivery
+from bide.queue.sync.parts import in_parts
 from bide.queue.sync.session import Session
 from bide.raised import error_text
 from bide.types import CancelResult, Duration, Info, Sent
@@ -55,10 +57,12 @@ class ManyVerbs:
 
     def _end(self, deliveries: list[Delivery], ends: list[End], connection: object | None) -> list[bool]:
         self.session.open()  # also for none: a closed queue says so
-        ended: list[bool] = []
-        for first in range(0, len(ends), MAX_BATCH):
-            answers = self.session.settle(ends[first : first + MAX_BATCH], connection)
-            for delivery in deliveries[first : first + MAX_BATCH]:
+
+        def settle(part: Sequence[tuple[Delivery, End]]) -> list[Ended]:
+            answers = self.session.settle([end for _, end in part], connection)
+            for delivery, _ in part:
                 delivery.mark_ended()
-            ended += [answer != "lost" for answer in answers]
-        return ended
+            return answers
+
+        answers = in_parts(settle, list(zip(deliveries, ends, strict=True)), Collected(len(ends)))
+        return [answer != "lost" for answer in answers]

@@ -8,11 +8,12 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from bide.engines.base import MAX_BATCH, End, Ended, Move, NewMessage, Ref
+from bide.engines.base import End, Ended, Move, NewMessage, Ref
 from bide.engines.registry import Guarded
 from bide.engines.sync import Engine
 from bide.errors import BadOption, BideError, ConfigError, Exists, Unavailable, Unsupported
 from bide.queue.affinity import Affinity
+from bide.queue.collected import Collected
 from bide.queue.deliveries import DEPENDS, depends_on
 from bide.queue.envelope import held, info
 from bide.queue.outbox import concerns
@@ -20,7 +21,7 @@ from bide.queue.refusing import check, takes_all
 from bide.queue.results import expected
 from bide.queue.setup import Setup
 from bide.queue.sync.opened import Opened
-from bide.queue.sync.parts import may_be_stored, put_as_room_comes, put_in_parts, put_with_room
+from bide.queue.sync.parts import in_parts, may_be_stored, put_as_room_comes, put_in_parts, put_with_room
 from bide.queue.sync.receiving import Receiver
 from bide.queue.sync.sent import askable
 from bide.types import CancelResult, Duration, Info, RescheduleResult, Sent
@@ -255,18 +256,25 @@ class Session:
     def cancel_many(self, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:
         """By their ids; those that an outbox gave are looked for there, one by one."""
         opened = self.open()
-        apart = [opened.outbox is not None and concerns(each) for each in refs]
-        others = [each for each, alone in zip(refs, apart, strict=True) if not alone]
-        results: list[CancelResult] = []
-        for first in range(0, len(others), MAX_BATCH):
-            results += opened.engine.cancel(others[first : first + MAX_BATCH], connection=connection)
+
+        def cancel(part: Sequence[Ref]) -> list[CancelResult]:
+            return self._cancel_part(opened, part, connection)
+
+        return in_parts(cancel, refs, Collected(len(refs)))
+
+    def _cancel_part(self, opened: Opened, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:
+        """Those of an outbox first: the call that may not be confirmed comes last, when all of the part was asked for."""
+        alone = [i for i, each in enumerate(refs) if opened.outbox is not None and concerns(each)]
+        apart = {i: self.cancel(refs[i], connection) for i in alone}
+        others = [each for i, each in enumerate(refs) if i not in apart]
+        results = opened.engine.cancel(others, connection=connection) if others else []
         if connection is None and CancelResult.RUNNING in results and opened.receiver.take_back():
-            for place, result in enumerate(results):
-                if result is CancelResult.RUNNING:
-                    results[place] = opened.cancels.add(others[place])
-        for place, alone in enumerate(apart):
-            if alone:
-                results.insert(place, self.cancel(refs[place], connection))
+            running = [i for i, result in enumerate(results) if result is CancelResult.RUNNING]
+            again = opened.engine.cancel([others[i] for i in running])
+            for i, result in zip(running, again, strict=True):
+                results[i] = result
+        for i, result in apart.items():
+            results.insert(i, result)
         return results
 
     def reschedule(self, move: Move, connection: object | None = None) -> RescheduleResult:

@@ -73,8 +73,8 @@ class Batches:
     ) -> list[Any]:
         """Ask each shard for its part of a batch, side by side. The answers are in the order of the batch.
 
-        When one fails and another was done, it is OutcomeUnknown, with the answers of the others. `brief`: a shard that does
-        not answer is not asked at all.
+        When one fails and another was done, it is OutcomeUnknown, with the answers of the others, or ConfirmTimeout if each was
+        done. `brief`: a shard that does not answer is not asked at all.
         """
         spread, only = self._namespace.spread, self._shards.only
         if only is not None and len(items) <= sending.PART:  # the short way, that most take

@@ -1,0 +1,65 @@
+"""The answers to a batch that is done in parts, and the one error that is true of all of it."""
+
+from collections.abc import Sequence
+from typing import Generic, TypeVar, cast
+
+from bide.engines.base import NewMessage
+from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown, PartlySent
+from bide.ids import lane
+from bide.types import Sent
+
+R = TypeVar("R")
+
+
+class Collected(Generic[R]):
+    def __init__(self, count: int, new: Sequence[NewMessage] = ()) -> None:
+        """`new`: the messages, if the batch is sent."""
+        self._count = count
+        self._new = new
+        self._answers: list[R | None] = []
+        self._operations: list[str] = []
+        self._short: ConfirmTimeout | None = None
+        self._unconfirmed = 0
+
+    @property
+    def done(self) -> int:
+        return len(self._answers)
+
+    def answer(self, answers: Sequence[R]) -> None:
+        """The next part was done."""
+        self._operations += self._own(len(answers))
+        self._answers += answers
+
+    def fall_short(self, error: ConfirmTimeout, count: int) -> None:
+        """The next part was done too, but not confirmed, or not all of it."""
+        answers = error.answers if len(error.answers) == count else [None] * count
+        self._short = self._short or error
+        self._unconfirmed += sum(each is None for each in answers)
+        own = self._own(count)
+        self._operations += error.operations if len(error.operations) == len(own) else own
+        self._answers += answers
+
+    def result(self) -> list[R]:
+        """The answers, when all was done. Raises ConfirmTimeout."""
+        if self._short is not None:
+            text = f"All {self._count:,} were done, but {self._unconfirmed:,} of them not confirmed: {self._short}"
+            raise ConfirmTimeout(text, operations=self._operations, answers=self._answers) from self._short
+        return cast("list[R]", self._answers)
+
+    def stop(self, error: BideError) -> None:
+        """The next part failed. Raises an error in place of its own, which would not be true of the parts that were done."""
+        if self._short is not None:
+            named = [*self._operations, *(error.operations if isinstance(error, OutcomeUnknown) else ())]
+            name = lane()  # so that the rest can be sent by the same means
+            named += [new.operation or f"{name}#{i}" for i, new in enumerate(self._new[len(named) :])]
+            answers = [*self._answers, *[None] * (self._count - self.done)]
+            done = f"{self.done:,} of {self._count:,} were done, {self._unconfirmed:,} of them not confirmed"
+            raise OutcomeUnknown(f"{done}, then: {error}", operations=named, answers=answers) from error
+        if self._new and self._answers:
+            sent = cast("list[Sent]", self._answers)
+            text = f"{len(sent):,} of {self._count:,} messages were accepted, then: {error}"
+            raise PartlySent(text, sent, error) from error
+
+    def _own(self, count: int) -> list[str]:
+        """The operations that the next messages were given by who sends them."""
+        return [new.operation or "" for new in self._new[self.done : self.done + count]]

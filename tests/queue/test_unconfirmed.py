@@ -1,0 +1,143 @@
+"""Batches of more than 1,000 of which a part was done but not confirmed: the rest is done too, and the error is true of all."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from bide import AsyncQueue, ConfirmTimeout, OutcomeUnknown, Queue, Unavailable
+from bide.engines.base import NewMessage
+from tests.queue.conftest import Awaited
+
+COUNT = 2_500
+AWAY = Unavailable("it is away")
+
+
+@pytest.fixture(params=[AsyncQueue, Queue], ids=["async", "sync"])
+async def queue(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
+    made = request.param("memory://")
+    yield made if request.param is AsyncQueue else Awaited(made)
+    closed = made.close()
+    if closed is not None:
+        await closed
+
+
+async def be_short(queue: Any, verb: str, *parts: bool | Exception) -> None:
+    """For the next parts: True is not confirmed, an error is not done, and False is confirmed, as are all later ones."""
+    session = getattr(queue, "inner", queue).session
+    engine = session.engine()
+    if isinstance(queue, AsyncQueue):
+        engine = await engine
+    call, left = getattr(engine, verb), list(parts)
+
+    def begin(batch: Sequence[Any]) -> tuple[bool, list[Any]]:
+        short = left.pop(0) if left else False
+        if isinstance(short, Exception):
+            raise short
+        if short and verb == "put":
+            batch = [replace(new, operation=new.operation or f"own-{len(left)}#{i}") for i, new in enumerate(batch)]
+        return short, list(batch)
+
+    def end(batch: Sequence[Any]) -> ConfirmTimeout:
+        named = [new.operation or "" for new in batch if isinstance(new, NewMessage)]
+        return ConfirmTimeout("0 of 1 replicas had it in time", operations=named)
+
+    async def shortly(batch: Sequence[Any], **options: Any) -> Any:
+        short, batch = begin(batch)
+        answers = await call(batch, **options)
+        if short:
+            raise end(batch)
+        return answers
+
+    def shortly_too(batch: Sequence[Any], **options: Any) -> Any:
+        short, batch = begin(batch)
+        answers = call(batch, **options)
+        if short:
+            raise end(batch)
+        return answers
+
+    setattr(engine, verb, shortly if isinstance(queue, AsyncQueue) else shortly_too)
+
+
+async def send_again(queue: Any, operations: Sequence[str]) -> None:
+    """As the error says it: each message under its operation, but those that were accepted."""
+    for body, operation in enumerate(operations):
+        if operation:
+            await queue.send("t", body, operation=operation)
+
+
+async def bodies(queue: Any) -> list[Any]:
+    found: list[Any] = []
+    while batch := await queue.receive("t", limit=1_000):
+        found += [each.body for each in batch]
+    return found
+
+
+@pytest.mark.parametrize("how", [{}, {"operation": "mine"}])
+async def test_all_are_sent_and_can_be_sent_again(queue: Any, how: dict[str, str]) -> None:
+    await be_short(queue, "put", True, False, True)
+    with pytest.raises(ConfirmTimeout, match=r"All 2,500 were done, but 1,500 of them not confirmed: 0 of 1 replicas") as short:
+        await queue.send_many("t", range(COUNT), **how)
+    assert (await queue.stats("t")).ready == COUNT
+    operations, answers = short.value.operations, short.value.answers
+    assert [answer is None for answer in answers] == [True] * 1_000 + [False] * 1_000 + [True] * 500
+    assert len(operations) == COUNT
+    if not how:
+        assert [operation == "" for operation in operations] == [answer is not None for answer in answers]
+    await send_again(queue, operations)
+    assert sorted(await bodies(queue)) == list(range(COUNT))
+
+
+async def test_a_part_that_fails_after_one_that_was_not_confirmed(queue: Any) -> None:
+    await be_short(queue, "put", True, AWAY)
+    with pytest.raises(
+        OutcomeUnknown, match="1,000 of 2,500 were done, 1,000 of them not confirmed, then: it is away"
+    ) as unknown:
+        await queue.send_many("t", range(COUNT))
+    assert not isinstance(unknown.value, ConfirmTimeout)
+    assert unknown.value.answers == [None] * COUNT
+    assert (await queue.stats("t")).ready == 1_000
+    await send_again(queue, unknown.value.operations)
+    assert sorted(await bodies(queue)) == list(range(COUNT))
+
+
+@pytest.mark.parametrize("wait", [None, 10])
+async def test_they_take_the_room_that_they_need(queue: Any, wait: int | None) -> None:
+    getattr(queue, "inner", queue).topic("t", most_pending=COUNT)
+    await be_short(queue, "put", True)
+    with pytest.raises(ConfirmTimeout):
+        await queue.send_many("t", range(COUNT), wait=wait)
+    assert (await queue.stats("t")).ready == COUNT
+
+
+async def test_all_are_cancelled(queue: Any) -> None:
+    sent = await queue.send_many("t", range(COUNT), operation="once")
+    await be_short(queue, "cancel", True, True, False)
+    with pytest.raises(ConfirmTimeout, match="2,000 of them not confirmed") as short:
+        await queue.cancel_many(sent)
+    assert (await queue.stats("t")).pending == 0
+    assert (short.value.operations, len(short.value.answers)) == ([], COUNT)
+    assert {each and each.value for each in short.value.answers} == {None, "cancelled"}
+
+
+async def test_no_more_are_cancelled_than_is_said(queue: Any) -> None:
+    sent = await queue.send_many("t", range(COUNT))
+    await be_short(queue, "cancel", True, AWAY)
+    with pytest.raises(OutcomeUnknown, match="1,000 of 2,500") as unknown:
+        await queue.cancel_many(sent)
+    assert not isinstance(unknown.value, ConfirmTimeout)
+    assert (await queue.stats("t")).pending == COUNT - 1_000
+    await be_short(queue, "cancel", AWAY)
+    with pytest.raises(Unavailable):  # where nothing is unconfirmed, an error stays what it is
+        await queue.cancel_many(sent)
+
+
+@pytest.mark.parametrize("verb", ["ack_many", "retry_many"])
+async def test_all_are_ended(queue: Any, verb: str) -> None:
+    await queue.send_many("t", range(COUNT))
+    held = [each for _ in range(3) for each in await queue.receive("t", limit=1_000)]
+    await be_short(queue, "settle", True, False, True)
+    with pytest.raises(ConfirmTimeout, match="All 2,500 were done, but 1,500 of them not confirmed"):
+        await getattr(queue, verb)(held)
+    assert (await queue.stats("t")).leased == 0
