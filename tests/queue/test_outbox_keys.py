@@ -264,6 +264,19 @@ def test_a_message_is_shown_before_it_was_handed_on(queue: Queue, own: sqlite3.C
         assert 3500 < info.due / 1000 - time.time() < 3700
 
 
+def test_what_was_cancelled_in_the_queue_is_not_shown_though_a_dead_relay_has_it_still(
+    queue: Queue, own: sqlite3.Connection
+) -> None:
+    committed(queue, own, 1, delay="1h")
+    die(queue, after_put=True)
+    assert queue.get(topic="t", key="k").body == 1  # type: ignore[union-attr]
+    assert queue.cancel(topic="t", key="k") is CancelResult.CANCELLED
+    assert queue.get(topic="t", key="k") is None
+    committed(queue, own, 2, delay="1h")
+    die(queue)
+    assert queue.get(topic="t", key="k").body == 2  # type: ignore[union-attr]
+
+
 def test_in_the_same_transaction_it_is_cancelled_by_its_id(queue: Queue, own: sqlite3.Connection) -> None:
     for ending in (own.rollback, own.commit):
         id = committed(queue, own, 1)

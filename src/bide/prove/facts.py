@@ -243,6 +243,10 @@ class Facts:
         """Whether it may have been undone since by a server that went back."""
         return self.rolled_back(done.began, done.ended)
 
+    def may_be_made_again(self, send: Send) -> bool:
+        """Whether it may have been made, seen and lost before a replica had confirmed it: claims are not confirmed."""
+        return self.rolled_back(send.began, max(send.ended, send.last), LOST_CLAIMS)
+
     def partly_answered(self) -> list[Receive]:
         """Receives during faults. One that asks several servers is answered although the answer of one of them was lost."""
         faults = [fault for acts in self.faults.values() for fault in acts]

@@ -145,6 +145,19 @@ def test_a_failover_may_lose_what_was_delivered_before_it_was_confirmed(book: Bo
     assert rolled_back(book) == (kind == "lost claims")
 
 
+@pytest.mark.parametrize("kind", ["lost claims", "kill"])
+def test_a_send_that_a_failover_cuts_short_may_be_seen_lost_and_made_again(book: Book, kind: str) -> None:
+    back = book.begin("fault", kind=kind)
+    sending = book.begin("send", topic="t", tag="m", body="body of m", headers="h", max_attempts=3, delay=0)
+    book.receive("first", tag="m")
+    book.end(back, kind=kind)
+    book.end(sending, id="second", due=book.now + 1_000, outcome="created")
+    book.now += 1_000
+    book.receive("second", tag="m", token="2")
+    book.act("ack", "second", token="2")
+    assert rolled_back(book) == (kind == "lost claims")
+
+
 def test_a_failover_that_loses_claims_loses_nothing_that_was_confirmed(book: Book) -> None:
     back = book.begin("fault", kind="lost claims")
     book.send()

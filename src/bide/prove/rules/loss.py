@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from bide.prove.facts import LOST_CLAIMS, Facts, Look, Message
+from bide.prove.facts import Facts, Look, Message
 from bide.prove.report import Findings, Terms
 
 MANY = 2**31
@@ -36,8 +36,7 @@ def _may_be_forgotten(facts: Facts, message: Message) -> bool:
     A claim is not confirmed: a message that was delivered need not be on a replica.
     """
     return bool(message.sends) and all(
-        facts.forgotten(send) or (send.result == "unknown" and facts.rolled_back(send.began, send.ended, LOST_CLAIMS))
-        for send in message.sends
+        facts.forgotten(send) or (send.result == "unknown" and facts.may_be_made_again(send)) for send in message.sends
     )
 
 

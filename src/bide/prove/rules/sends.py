@@ -36,10 +36,10 @@ def _once(facts: Facts, found: Findings) -> None:
         if send.id is not None:
             ids.add(send.id)
         made = f"made {len(ids)} messages: {', '.join(sorted(ids))}"
-        remembered = send.last - send.began < FORGOTTEN and not facts.rolled_back(send.began, send.last)
+        remembered = send.last - send.began < FORGOTTEN and not facts.may_be_made_again(send)
         if send.operation is not None and remembered:
             found.broken("idempotent", send.id, f"the operation {send.operation} has {made}")
-        elif len(ids) > send.tries:
+        elif len(ids) > send.tries and not facts.may_be_made_again(send):
             found.broken("idempotent", send.id, f"sent {send.tries} times, it has {made}")
 
 

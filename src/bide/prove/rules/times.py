@@ -128,7 +128,7 @@ def _setters(facts: Facts, message: Message, terms: Terms) -> Iterable[Setter]:
         if send.if_exists == "merge" and not made:
             continue  # what is merged into a message changes nothing but its body
         real = 0 if send.delay is None or send.needs else send.began + send.delay * MS
-        due = 0 if send.needs else send.due or 0
+        due = 0 if send.needs or facts.may_be_made_again(send) else send.due or 0  # its first making had another
         wall = min(due, _instant(facts, send.at, send.began, send.ended, terms))
         yield Setter(send.began, send.ended, due, real, wall, made, undone=facts.forgotten(send))
     for act in message.acts:

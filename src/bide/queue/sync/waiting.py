@@ -13,6 +13,7 @@ from bide.queue import outbox
 from bide.types import CancelResult, RescheduleResult, Sent, State
 
 Answer: TypeAlias = Sent | None
+MOST = 10_000  # messages that are known to be handed on
 STATES: tuple[State, ...] = ("leased", "scheduled", "ready", "leased")  # the last again: a relay may have claimed meanwhile
 
 
@@ -23,6 +24,7 @@ class Waiting:
         self._store = store
         self._target = target
         self._bring = bring
+        self._handed_on: dict[str, None] = {}  # from here, though a relay has them still, or will have them again
 
     def of(self, names: Collection[outbox.Name], until: int | None = None) -> list[Stored]:
         """All that wait for these names, in the order in which they were sent. `until`: of those that are ready, the first."""
@@ -38,7 +40,8 @@ class Waiting:
                     after = page.after
                     if after is None or (state == "ready" and until is not None and page.messages[-1].due > until):
                         break
-        wanted = [each for each in found.values() if each.state != "dead" and outbox.name_of(each.body) in names]
+        found = {id: each for id, each in found.items() if id not in self._handed_on and each.state != "dead"}
+        wanted = [each for each in found.values() if outbox.name_of(each.body) in names]
         return sorted(wanted, key=lambda each: each.id)
 
     def cancel(self, which: Ref, connection: object | None) -> CancelResult:
@@ -82,11 +85,18 @@ class Waiting:
     def _withdrawn(self, each: Stored) -> CancelResult:
         [result] = self._store.cancel([Ref(each.id)])
         if result is CancelResult.RUNNING and self._target.capabilities.idempotent:
-            sent = self._bring(each, True)
+            sent = self._hand_on(each, briefly_held=True)
             if sent is None:
                 return CancelResult.GONE
             [result] = self._target.cancel([Ref(sent.id)])
         return result
+
+    def _hand_on(self, each: Stored, *, briefly_held: bool) -> Sent | None:
+        sent = self._bring(each, briefly_held)
+        self._handed_on[each.id] = None
+        if len(self._handed_on) > MOST:
+            self._handed_on.pop(next(iter(self._handed_on)), None)
+        return sent
 
     def reschedule(self, move: Move, connection: object | None) -> RescheduleResult:
         """What waits is handed on first, and then moved in the queue."""
@@ -97,7 +107,7 @@ class Waiting:
         for each in waiting:
             if each.state == "dead":
                 return RescheduleResult.DEAD
-            sent = self._bring(each, move.origin != "due")
+            sent = self._hand_on(each, briefly_held=move.origin != "due")
             if which.id is not None and sent is not None:
                 which = Ref(sent.id)
         move = replace(move, ref=which)
