@@ -27,7 +27,7 @@ class Waiting:
         self._handed_on: dict[str, None] = {}  # from here, though a relay has them still, or will have them again
 
     def of(self, names: Collection[outbox.Name], until: int | None = None) -> list[Stored]:
-        """All that wait for these names, in the order in which they were sent. `until`: of those that are ready, the first."""
+        """All that wait for these names and were not handed on here, as sent. `until`: of those that are ready, the first."""
         page = self._store.scan(outbox.TOPIC, None, MAX_BATCH)
         found = {each.id: each for each in page.messages}
         if page.after is not None:  # too many for one look, which would see each of them in one state
