@@ -12,6 +12,7 @@ from bide.errors import BideError
 
 PROMPT = 5.0  # seconds: who waits for a part that is silent waits 15; a machine that is busy is faster than this
 ANY: frozenset[int] = frozenset()  # what needs none of the parts in particular
+TICK, STILL = 0.1, 0.5  # seconds between two ticks of a clock, and what is so late that nothing here ran meanwhile
 
 
 class Call(NamedTuple):
@@ -49,6 +50,7 @@ class Window(NamedTuple):
 
     part: int
     began: float
+    gone: float  # it went between these two
     ended: float
 
     def concerns(self, call: Call) -> bool:
@@ -63,6 +65,16 @@ class Book:
         self._changed = threading.Condition()
         self.accused: list[tuple[str, frozenset[int]]] = []  # what may not be, unless one of these parts is away
         self.broken: list[BaseException] = []  # what ended somebody
+        self._still: list[tuple[float, float]] = []  # when all of this process stood still, as while it begins another one
+
+    def watch(self, over: threading.Event) -> None:
+        """See when this process stands still, which is nobody's fault but the machine's. For a thread of its own."""
+        last = time.monotonic()
+        while not over.wait(TICK):
+            now = time.monotonic()
+            if now - last > STILL:
+                self._still.append((last, now))
+            last = now
 
     @contextlib.contextmanager
     def call(self, what: str, parts: Collection[int] = ANY) -> Iterator[Entry]:
@@ -125,14 +137,19 @@ class Book:
                 raise self.broken[0]
             assert ended, f"after {patience:.0f} s there was too little of {lacking()}"
 
+    def held_up(self, calls: Sequence[Call], window: Window) -> dict[str, list[Call]]:
+        """What failed, or was not prompt, though it needed only parts that were well."""
+        found: dict[str, list[Call]] = defaultdict(list)
+        for call in calls:
+            if window.concerns(call) and (call.error or self._waited(call, window) > call.prompt):
+                found[call.what].append(call)
+        return found
 
-def held_up(calls: Sequence[Call], window: Window) -> dict[str, list[Call]]:
-    """What failed, or was not prompt, though it needed only parts that were well."""
-    found: dict[str, list[Call]] = defaultdict(list)
-    for call in calls:
-        if window.concerns(call) and (call.error or call.seconds > call.prompt):
-            found[call.what].append(call)
-    return found
+    def _waited(self, call: Call, window: Window) -> float:
+        """The seconds since the part began to go, without those in which the whole process stood still."""
+        began = max(call.began, window.began)
+        still = (min(call.ended, end) - max(began, begin) for begin, end in self._still)
+        return call.ended - began - sum(max(0.0, each) for each in still)
 
 
 def percentile(seconds: Sequence[float], share: float) -> float:

@@ -19,7 +19,7 @@ from bide import Queue
 from bide.engines.redis.spread import Generation, read
 from bide.engines.redis.topology import slot_of
 from tests.redis import newcomer
-from tests.redis.book import PROMPT, Book, Call, Window, held_up, table
+from tests.redis.book import PROMPT, Book, Call, Window, table
 from tests.redis.hands import PARTS, AsyncHand, Here, Ledger, Names, SyncHand, drive, guarded
 from tests.redis.holders import Holders
 from tests.redis.labour import STOPPED, Feeding, Labour
@@ -85,6 +85,7 @@ class Crowd:
 
     def __enter__(self) -> Self:
         self._runner.start()
+        self._thread(functools.partial(self.book.watch, self._over))
         self._thread(self._labour.run)
         for here, users in zip(self._both, self._users, strict=True):
             self._start(here, users.deeds())
@@ -117,11 +118,14 @@ class Crowd:
         self._hold()
         others = [each for each in PARTS if each != part]
         with self._worker() as worker:
-            began = time.monotonic()
-            try:
-                yield lambda: self._meanwhile(others, worker, began + seconds)
-            finally:
-                self.windows.append(Window(part, began, time.monotonic()))
+            began, gone = time.monotonic(), list[float]()
+
+            def meanwhile() -> None:
+                gone.append(time.monotonic())
+                self._meanwhile(others, worker, gone[0] + seconds)
+
+            yield meanwhile
+            self.windows.append(Window(part, began, gone[0], time.monotonic()))
         self.wait_for_all()
         self._release.set()
 
@@ -275,7 +279,7 @@ def verdict(crowd: Crowd) -> list[str]:
     wrong += [f"{many} {what} were under way to the part that went" for what, many in under_way.items() if many > 1]
     calls = [call for call in calls if not any(_was_under_way(call, window) for window in crowd.windows)]
     for window in crowd.windows:
-        for what, found in sorted(held_up(calls, window).items()):
+        for what, found in sorted(crowd.book.held_up(calls, window).items()):
             failed, worst = [call for call in found if call.error], max(found, key=lambda each: each.seconds)
             after = worst.began - window.began
             wrong.append(f"{len(found)} {what}: {len(failed)} failed, such as, begun {after:.1f} s after it had gone: {worst}")
@@ -289,7 +293,7 @@ def _may_be_unconfirmed(call: Call) -> bool:
 
 def _was_under_way(call: Call, window: Window) -> bool:
     """It had gone to a part as that went away, and nobody can know whether it was done there."""
-    at_once = window.began - PROMPT < call.began < window.began + AT_ONCE
+    at_once = window.began - PROMPT < call.began < window.gone + AT_ONCE
     return at_once and not call.parts and " send" in call.what and "OutcomeUnknown" in call.error
 
 
