@@ -154,11 +154,13 @@ class Message:
         request = (self.request or got.request) if held and got else None
         since = got.leased_since if held and got else None
         insist(since is None or self.claimed_at <= since <= now, f"{self.id} is leased since {self.claimed_at}, not {since}.")
+        born = None if got is None or got.since is None else self.since
+        token = self.token if held and got and got.token else None
         return Stored(
             id=self.id, topic=self.topic, state=state, due=self.due, attempt=self.attempt,
             max_attempts=self.sent.max_attempts, key=self.key, level=self.sent.level, body=self.sent.body,
             headers=self.sent.headers, last_error=self.last_error, lease_until=self.lease_until, expires=self.expires,
-            request=request, leased_since=since,
+            request=request, leased_since=since, since=born, token=token,
         )  # fmt: skip
 
 

@@ -295,6 +295,7 @@ class AsyncEngine(ABC):
         - Get tells what is stored.
         - Get of what has ended is none.
         - Get and scan tell which claim holds a message and since when.
+        - Get and scan tell since when a message waits and the token of its lease.
         - Nobody holds a message since a time to come.
         """
 

@@ -200,6 +200,8 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     request: str | None = None  # of what is leased: the name of the claim that holds it, where it has one
     leased_since: int | None = None  # when that claim was, where the engine can tell
     traces: Sequence[bytes] = ()  # records of attempts that failed, oldest first; only get tells them
+    since: int | None = None  # when it first fell due in this life, where the engine can tell
+    token: str | None = None  # of what is leased, where the engine can tell
 
 
 def claim_time(number: int | str, now: int) -> int | None:

@@ -98,6 +98,8 @@ class Message(msgspec.Struct, gc=False):
             expires=self.expires,
             request=None if self.claim is None else self.claim.request,
             leased_since=None if self.claim is None else claim_time(self.claim.token, now),
+            since=self.since,
+            token=None if self.claim is None else self.claim.token,
         )
 
 

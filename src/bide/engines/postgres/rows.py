@@ -43,9 +43,10 @@ CALLS: Mapping[str, str] = {
     "move_seen": "select * from {schema}.move_seen(%s, %s::bigint[], %s::bigint[], %s::bigint[], %s::{text}, %s, %s::bigint[], "
     "%s, %s, %s)",
     "tend": "select * from {schema}.tend(%s, %s, %s, %s, %s, %s)",
-    "get": "select g.place, g.now, g.traces, (g.it).* from {schema}.look_up(%s::bigint[], %s::{text}, %s::{text}, %s) as g",
-    "scan": "select s.now, s.stage_of, (s.it).* from {schema}.scan(%s, %s, %s, %s, %s, %s, %s) as s",
-    "holders": "select * from {schema}.holders(%s::bigint[])",
+    "get": "select g.place, g.now, g.traces, g.since, g.token, g.request, (g.it).* "
+    "from {schema}.get_all(%s::bigint[], %s::{text}, %s::{text}, %s) as g",
+    "scan": "select s.stage_of, s.now, s.since, s.token, s.request, (s.it).* "
+    "from {schema}.scan_all(%s, %s, %s, %s, %s, %s, %s) as s",
     "stats": "select * from {schema}.stats(%s, %s::{text}, %s, %s, %s, %s, %s)",
     "requeue": "select * from {schema}.requeue_over(%s, %s, %s::bigint[], %s, %s, %s, %s, %s)",
     "purge_dead": "select * from {schema}.purge_dead(%s, %s, %s::bigint[], %s, %s)",
@@ -76,6 +77,10 @@ def private_id(text: str | None) -> int | None:
     if text is None:
         return None
     return int(text, 16) if _ID.fullmatch(text) else 0
+
+
+def _token_text(token: int) -> str:
+    return f"{token:019d}"
 
 
 def token_number(text: str) -> int:
@@ -153,7 +158,7 @@ def claim_of(rows: Sequence[Any]) -> tuple[Claim, int, list[End]]:
     messages: list[Claimed] = []
     unreadable: list[End] = []
     for id, topic, body, headers, key, due, since, attempt, most, token, _, began in delivered:
-        known, text = headers_of(headers), f"{token:019d}"
+        known, text = headers_of(headers), _token_text(token)
         if known is None:
             unreadable.append(End(topic, public_id(id), text, "dead", error=UNREADABLE))
         else:
@@ -254,13 +259,18 @@ def scanned_of(rows: Sequence[Any], limit: int) -> Scanned:
     page = rows[:limit]
     mark = None
     if len(rows) > limit:
-        _, stage, id, _, due, *_, died = page[-1]
+        stage, _, _, _, _, id, _, due, *_, died = page[-1]
         mark = f"{stage}.{died if stage == DEAD else due}.{id}"
-    return Scanned([stored_of(row[2:], row[0]) for row in page], mark)
+    return Scanned([_stored_of(row[1:]) for row in page], mark)
 
 
-def stored_of(row: Sequence[Any], now: int, traces: Sequence[Any] | None = None) -> Stored:
-    id, topic, due, attempt, most, key, level, body, headers, error, until, expires, died = row
+def got_of(rows: Iterable[Any]) -> dict[int, Stored]:
+    """By their places in the call."""
+    return {place: _stored_of((now, *row), traces) for place, now, traces, *row in rows}
+
+
+def _stored_of(row: Sequence[Any], traces: Sequence[Any] | None = None) -> Stored:
+    now, since, token, request, id, topic, due, attempt, most, key, level, body, headers, error, until, expires, died = row
     state: State = "dead" if died is not None else "leased" if until is not None else "ready" if due <= now else "scheduled"
     return Stored(
         id=public_id(id),
@@ -277,22 +287,11 @@ def stored_of(row: Sequence[Any], now: int, traces: Sequence[Any] | None = None)
         lease_until=until,
         expires=expires,
         traces=[each for each in traces if isinstance(each, bytes)] if traces else (),
+        since=None if died is not None else due if since is None else since,
+        request=request,
+        leased_since=None if token is None else claim_time(token >> 20, now),  # see `claim`
+        token=None if token is None else _token_text(token),
     )
-
-
-def leased_of(messages: Iterable[Stored | None]) -> list[int | None]:
-    """The numbers of those that are leased."""
-    return [private_id(each.id) for each in messages if each is not None and each.state == "leased"]
-
-
-def with_holders(messages: Iterable[Stored | None], rows: Iterable[Any], now: int) -> list[Stored | None]:
-    """The messages with what holds them. One that has ended meanwhile is as it was."""
-    held = {public_id(id): (claim_time(token >> 20, now), request) for id, token, request in rows}  # see `claim`
-    return [_with_holder(each, *held[each.id]) if each is not None and each.id in held else each for each in messages]
-
-
-def _with_holder(message: Stored, since: int | None, request: str | None) -> Stored:
-    return msgspec.structs.replace(message, request=request, leased_since=since)
 
 
 def stats_of(row: Sequence[Any]) -> Stats:

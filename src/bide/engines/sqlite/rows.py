@@ -123,7 +123,7 @@ def state_of(stage: int, due: int, now: int) -> State:
 
 def stored_of(row: Sequence[Any], now: int, wall: int) -> Stored:
     number, salt, topic, stage, due, attempt, most, key, level, body, headers, error, until, expires, *rest = row
-    _, request, token, instant = rest
+    _, request, token, instant, since = rest
     return Stored(
         id=public_id(number, salt),
         topic=topic,
@@ -140,4 +140,6 @@ def stored_of(row: Sequence[Any], now: int, wall: int) -> Stored:
         expires=expires,
         request=request,
         leased_since=None if stage != LEASED else claim_time(token, now),
+        since=since,
+        token=None if stage != LEASED else token_text(token),
     )

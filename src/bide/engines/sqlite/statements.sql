@@ -211,20 +211,22 @@ pragma incremental_vacuum(1)
 -- Looking.
 -- name: stored_by_id
 select message.id, salt, topic.name, stage, due, attempt, most, key, level, coalesce(message.body, large.body), headers,
-    error, until, expires, died, request, token, instant, (select records from bide_trace where bide_trace.message = message.id)
+    error, until, expires, died, request, token, instant,
+    coalesce(since, due), (select records from bide_trace where bide_trace.message = message.id)
 from message join topic on topic.id = message.topic left join large on large.id = message.id
 where message.id = :id and salt = :salt and topic.space = :space
 
 -- name: stored_by_key
 select message.id, salt, topic.name, stage, due, attempt, most, key, level, coalesce(message.body, large.body), headers,
-    error, until, expires, died, request, token, instant, (select records from bide_trace where bide_trace.message = message.id)
+    error, until, expires, died, request, token, instant,
+    coalesce(since, due), (select records from bide_trace where bide_trace.message = message.id)
 from message join topic on topic.id = message.topic left join large on large.id = message.id
 where key = :key and stage < 2 and topic.space = :space and topic.name = :name
 
 -- name: page_pending
 -- Of one level: what comes after a place, from a due time up to another.
 select message.id, salt, topic.name, stage, due, attempt, most, key, level, coalesce(message.body, large.body), headers,
-    error, until, expires, died, request, token, instant
+    error, until, expires, died, request, token, instant, coalesce(since, due)
 from message join topic on topic.id = message.topic left join large on large.id = message.id
 where message.topic = :topic and stage = 0 and level = :level
     and due between :begin and :end and (due, message.id) > (:instant, :id)
@@ -233,14 +235,14 @@ order by due, message.id limit :limit
 
 -- name: page_leased
 select message.id, salt, topic.name, stage, due, attempt, most, key, level, coalesce(message.body, large.body), headers,
-    error, until, expires, died, request, token, instant
+    error, until, expires, died, request, token, instant, coalesce(since, due)
 from message join topic on topic.id = message.topic left join large on large.id = message.id
 where message.topic = :topic and stage = 1 and (due, message.id) > (:instant, :id)
 order by due, message.id limit :limit
 
 -- name: page_dead
 select message.id, salt, topic.name, stage, due, attempt, most, key, level, coalesce(message.body, large.body), headers,
-    error, until, expires, died, request, token, instant
+    error, until, expires, died, request, token, instant, coalesce(since, due)
 from message join topic on topic.id = message.topic left join large on large.id = message.id
 where message.topic = :topic and stage = 2 and (died, message.id) > (:instant, :id)
 order by died, message.id limit :limit

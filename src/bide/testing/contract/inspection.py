@@ -1,11 +1,12 @@
 """Inspection: what get, scan and stats say of a message, of a topic, and of all topics."""
 
 import asyncio
+from collections.abc import Sequence
 from itertools import groupby
 
 import pytest
 
-from bide.engines.base import NewMessage, Ref, Stored, Window
+from bide.engines.base import NewMessage, Ref, Stored, Verdict, Window
 from bide.errors import BadOption
 from bide.testing.contract.bench import LEASE, STATES, Bench, counts, needs
 
@@ -72,6 +73,23 @@ class Inspecting:
         for id in (held[0].id, waiting.id):
             stored = await bench.find(id=id)
             assert (stored.state, stored.request, stored.leased_since) == ("scheduled", None, None)
+
+    @needs("lookup", "inspect")
+    async def test_get_and_scan_tell_since_when_a_message_waits_and_the_token_of_its_lease(self, bench: Bench) -> None:
+        sent = await bench.put("mail", delay=1_000, max_attempts=5)
+        bench.move(2_000)
+        ends: Sequence[Verdict] = ("retry", "release")
+        for verdict in ends:
+            [claimed] = await bench.claim("mail")
+            for stored in (await bench.find(id=sent.id), *(await bench.engine.scan("mail", None, 9, now=bench.now)).messages):
+                assert stored.since in (None, sent.due)
+                assert stored.token in (None, claimed.token)
+            await bench.end(claimed, verdict, delay=60_000)
+            for stored in (await bench.find(id=sent.id), *(await bench.engine.scan("mail", None, 9, now=bench.now)).messages):
+                assert stored.due > sent.due
+                assert stored.since in (None, sent.due)
+                assert stored.token is None
+            bench.move(60_000)
 
     @needs("lookup")
     async def test_nobody_holds_a_message_since_a_time_to_come(self, bench: Bench) -> None:

@@ -217,24 +217,13 @@ class AsyncPostgres(AsyncEngine):
         await self._awake().wait(topics, self._bounds.patience(topics, time.monotonic(), min(timeout, SWEEP)))
 
     async def get(self, refs: Sequence[Ref], *, brief: bool = False, now: int | None = None) -> list[Stored | None]:
-        told = await self._ask("get", [*rows.ref_args(refs), now])
-        found = {row[0]: rows.stored_of(row[3:], row[1], row[2]) for row in told}
-        return await self._with_holders(
-            [found.get(place) for place in range(1, len(refs) + 1)], max((row[1] for row in told), default=0)
-        )
+        found = rows.got_of(await self._ask("get", [*rows.ref_args(refs), now]))
+        return [found.get(place) for place in range(1, len(refs) + 1)]
 
     async def scan(
         self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None
     ) -> Scanned:
-        told = await self._ask("scan", [topic, state, *rows.read_mark(after), limit + 1, now])
-        page = rows.scanned_of(told, limit)
-        found = await self._with_holders(page.messages, max((row[0] for row in told), default=0))
-        return Scanned([each for each in found if each is not None], page.after)
-
-    async def _with_holders(self, messages: Sequence[Stored | None], now: int) -> list[Stored | None]:
-        leased = rows.leased_of(messages)
-        held = await self._ask("holders", [rows.numbers(leased)]) if leased else ()
-        return rows.with_holders(messages, held, now)
+        return rows.scanned_of(await self._ask("scan", [topic, state, *rows.read_mark(after), limit + 1, now]), limit)
 
     async def stats(
         self, topic: str | None = None, *, but: Collection[str] = (), window: Window | None = None, now: int | None = None

@@ -102,15 +102,33 @@ begin
     end if;
 end $$;
 
-create or replace function bide.holders(ids bigint[]) returns table (id bigint, token bigint, request text)
+create or replace function bide.held(of_id bigint, out since bigint, out token bigint, out request text) language sql stable as $$
+-- What a row of `stored` has no room for, as the release before reads those: since when a message waits, and what it is leased by.
+    select m.since, case when m.until is not null then m.token end, case when m.until is not null then m.request end
+    from bide.message m where m.id = any (array[of_id])  -- see settle
+$$;
+
+create or replace function bide.get_all(ids bigint[], topics text[], keys text[], given bigint)
+returns table (place bigint, now bigint, it bide.stored, traces bytea[], since bigint, token bigint, request text)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
--- Which claims hold leased messages. A row of `stored` has no room for it: the release before reads those.
 begin
     return query
-        select m.id, m.token, m.request from unnest(ids) as u(id) join bide.message m on m.id = u.id
-        where m.until is not null and m.token is not null;
+        select l.place, l.now, l.it, l.traces, h.since, h.token, h.request
+        from bide.look_up(ids, topics, keys, given) as l, lateral bide.held((l.it).id) as h;
+end $$;
+
+create or replace function bide.scan_all(of text, state text, stage int, instant bigint, after bigint, places int, given bigint)
+returns table (now bigint, stage_of int, it bide.stored, since bigint, token bigint, request text) language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+begin
+    return query
+        select s.now, s.stage_of, s.it, h.since, h.token, h.request
+        from bide.scan(of, state, stage, instant, after, places, given) with ordinality as s(now, stage_of, it, place),
+            lateral bide.held((s.it).id) as h
+        order by s.place;
 end $$;
 
 create or replace function bide.topics() returns setof text language plpgsql stable

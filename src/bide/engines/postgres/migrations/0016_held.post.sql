@@ -1,0 +1,3 @@
+-- What is looked at tells that itself now.
+
+drop function if exists bide.holders(bigint[]);
