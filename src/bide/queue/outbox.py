@@ -60,7 +60,7 @@ def name_of(body: bytes) -> Name | None:
 
 def claimed_of(each: Stored) -> Claimed:
     """What waits, as if it was claimed: by somebody who hands it on in place of a relay."""
-    return Claimed(each.id, each.topic, each.body, each.headers, each.key, each.due, each.due, 1, NEVER, "")
+    return Claimed(each.id, each.topic, each.body, each.headers, each.key, each.due, _sent_at(each), 1, NEVER, "")
 
 
 def shown(each: Stored, now: int) -> Stored | None:
@@ -69,7 +69,7 @@ def shown(each: Stored, now: int) -> Stored | None:
         new = _opened(each.id, each.body)
     except (BadBody, Unsupported):
         return None
-    due = _due(new, each.due)
+    due = _due(new, _sent_at(each))
     expires = None if new.expires_in is None else due + new.expires_in
     if expires is not None and expires <= now:
         return None
@@ -122,6 +122,11 @@ def _opened(id: str, body: bytes) -> NewMessage:
         if _has_all(body):
             raise Unsupported(f"Message {id} was sent by a newer release of bide, which has to hand it on") from None
         raise BadBody(f"Message {id} is none that was sent through the outbox: {error}") from error
+
+
+def _sent_at(each: Stored) -> int:
+    """When it was put into the outbox: it was due at once, and a relay may have put it off since then."""
+    return each.due if each.since is None else each.since
 
 
 def _due(new: NewMessage, sent: int) -> int:

@@ -18,7 +18,7 @@ from bide.queue.aio.waiting import AsyncWaiting
 from bide.queue.batching import CLOSING
 from bide.queue.results import expected
 from bide.queue.setup import Setup
-from bide.types import Sent
+from bide.types import CancelResult, Sent
 from bide.wakeable import AsyncSignal
 
 AT_ONCE = 100  # messages
@@ -134,8 +134,16 @@ class AsyncOutbox:
             new = replace(new, at=None, delay=HELD)
         [sent] = await self._target.put([new])
         await self._name([(claimed, new)], [sent], now)
-        await self.store.cancel([Ref(each.id)])  # or its relay finds that it was sent
+        await self._take_out(each.id)
         return sent
+
+    async def _take_out(self, id: str) -> None:
+        """What was handed on, whoever has it: a relay that lives sends it by the same operation, which does nothing."""
+        [result] = await self.store.cancel([Ref(id)])
+        if result is CancelResult.RUNNING:
+            [held] = await self.store.get([Ref(id)])
+            if held is not None and held.token is not None:
+                await self.store.settle([End(outbox.TOPIC, id, held.token, "done")])
 
     def _kept_for_later(self, left: Sequence[Claimed], *, apart: bool) -> list[End]:
         """`apart`: the largest one, which may be why a server is full while it is read, is not tried with the others again."""

@@ -8,12 +8,11 @@ from msgspec.structs import replace
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Move, Ref, Stored
-from bide.errors import OutcomeUnknown, Unavailable, Unsupported
+from bide.errors import BadMessage, OutcomeUnknown, QueueFull, Unavailable, Unsupported
 from bide.queue import outbox
 from bide.types import CancelResult, RescheduleResult, Sent, State
 
 Answer: TypeAlias = Sent | None
-MOST = 10_000  # messages that are known to be handed on
 STATES: tuple[State, ...] = ("leased", "scheduled", "ready", "leased")  # the last again: a relay may have claimed meanwhile
 
 
@@ -24,10 +23,9 @@ class AsyncWaiting:
         self._store = store
         self._target = target
         self._bring = bring
-        self._handed_on: dict[str, None] = {}  # from here, though a relay has them still, or will have them again
 
     async def of(self, names: Collection[outbox.Name], until: int | None = None) -> list[Stored]:
-        """All that wait for these names and were not handed on here, as sent. `until`: of those that are ready, the first."""
+        """All that wait for these names, in the order in which they were sent. `until`: of those that are ready, the first."""
         page = await self._store.scan(outbox.TOPIC, None, MAX_BATCH)
         found = {each.id: each for each in page.messages}
         if page.after is not None:  # too many for one look, which would see each of them in one state
@@ -40,13 +38,12 @@ class AsyncWaiting:
                     after = page.after
                     if after is None or (state == "ready" and until is not None and page.messages[-1].due > until):
                         break
-        found = {id: each for id, each in found.items() if id not in self._handed_on and each.state != "dead"}
-        wanted = [each for each in found.values() if outbox.name_of(each.body) in names]
+        wanted = [each for each in found.values() if each.state != "dead" and outbox.name_of(each.body) in names]
         return sorted(wanted, key=lambda each: each.id)
 
     async def cancel(self, which: Ref, connection: object | None) -> CancelResult:
-        """What is pending decides, as in the queue, where one with its key may run. What a relay has is sent by the same
-        operation first: so that of the relay finds it sent already, and does nothing.
+        """What is pending decides, as in the queue, where one with its key may run. What waits is handed on first, and
+        cancelled in the queue: a relay that has it, or had it and died, sends it by the same operation, so does nothing then.
         """
         await self._store.open()
         if connection is not None:
@@ -55,16 +52,16 @@ class AsyncWaiting:
         results: list[CancelResult] = []
         try:
             for each in waiting:
-                results += [await self._withdrawn(each)]
+                await self._withdraw(each, results)
             if which.id is None:
                 results += await self._target.cancel([which])
-            elif results == [CancelResult.GONE]:
+            elif results == [CancelResult.GONE] and not self._target.capabilities.idempotent:
                 await self._found(which.id)  # a relay may have handed it on meanwhile
         except Unavailable as error:
             if CancelResult.CANCELLED in results:
                 raise OutcomeUnknown(
-                    "What waited in the outbox is cancelled. Whether the queue has another message with this key is not "
-                    f"known: cancel again. {error}"
+                    "What waited in the outbox is cancelled there. Whether the queue has it, or another message with its "
+                    f"key, is not known: cancel again by the key. {error}"
                 ) from error
             raise
         for decides in (CancelResult.CANCELLED, CancelResult.RUNNING, CancelResult.DEAD):
@@ -82,21 +79,17 @@ class AsyncWaiting:
             "after the commit, without connection=."
         )
 
-    async def _withdrawn(self, each: Stored) -> CancelResult:
-        [result] = await self._store.cancel([Ref(each.id)])
-        if result is CancelResult.RUNNING and self._target.capabilities.idempotent:
-            sent = await self._hand_on(each, briefly_held=True)
-            if sent is None:
-                return CancelResult.GONE
-            [result] = await self._target.cancel([Ref(sent.id)])
-        return result
-
-    async def _hand_on(self, each: Stored, *, briefly_held: bool) -> Sent | None:
-        sent = await self._bring(each, briefly_held)
-        self._handed_on[each.id] = None
-        if len(self._handed_on) > MOST:
-            self._handed_on.pop(next(iter(self._handed_on)), None)
-        return sent
+    async def _withdraw(self, each: Stored, results: list[CancelResult]) -> None:
+        if each.state == "dead" or not self._target.capabilities.idempotent:
+            results += await self._store.cancel([Ref(each.id)])
+            return
+        try:
+            sent = await self._bring(each, True)
+            results += [CancelResult.GONE] if sent is None else await self._target.cancel([Ref(sent.id)])
+        except (BadMessage, Unsupported, QueueFull, Unavailable) as error:
+            results += await self._store.cancel([Ref(each.id)])
+            if isinstance(error, Unavailable):  # else the queue does not have it
+                raise
 
     async def reschedule(self, move: Move, connection: object | None) -> RescheduleResult:
         """What waits is handed on first, and then moved in the queue."""
@@ -107,7 +100,7 @@ class AsyncWaiting:
         for each in waiting:
             if each.state == "dead":
                 return RescheduleResult.DEAD
-            sent = await self._hand_on(each, briefly_held=move.origin != "due")
+            sent = await self._bring(each, move.origin != "due")
             if which.id is not None and sent is not None:
                 which = Ref(sent.id)
         move = replace(move, ref=which)

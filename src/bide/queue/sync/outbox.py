@@ -18,7 +18,7 @@ from bide.queue.setup import Setup
 from bide.queue.sync.depending import Dependents
 from bide.queue.sync.keeping import Keeping
 from bide.queue.sync.waiting import Waiting
-from bide.types import Sent
+from bide.types import CancelResult, Sent
 from bide.wakeable import Signal
 
 AT_ONCE = 100  # messages
@@ -132,8 +132,16 @@ class Outbox:
             new = replace(new, at=None, delay=HELD)
         [sent] = self._target.put([new])
         self._name([(claimed, new)], [sent], now)
-        self.store.cancel([Ref(each.id)])  # or its relay finds that it was sent
+        self._take_out(each.id)
         return sent
+
+    def _take_out(self, id: str) -> None:
+        """What was handed on, whoever has it: a relay that lives sends it by the same operation, which does nothing."""
+        [result] = self.store.cancel([Ref(id)])
+        if result is CancelResult.RUNNING:
+            [held] = self.store.get([Ref(id)])
+            if held is not None and held.token is not None:
+                self.store.settle([End(outbox.TOPIC, id, held.token, "done")])
 
     def _kept_for_later(self, left: Sequence[Claimed], *, apart: bool) -> list[End]:
         """`apart`: the largest one, which may be why a server is full while it is read, is not tried with the others again."""

@@ -1,0 +1,211 @@
+"""What a relay put off, or had when it died or froze: it has the times of its send, and ends for all processes."""
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from bide import CancelResult, OutcomeUnknown, Queue, RescheduleResult, Unavailable
+from bide.engines.base import NewMessage
+from bide.queue import outbox
+from bide.queue.sync.outbox import Outbox
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.server)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgres":
+        found: str = request.getfixturevalue("postgres_url")
+        return found
+    return f"sqlite:///{tmp_path}/app.db"
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest) -> str:
+    return f"memory://{request.node.name.replace('[', '.').rstrip(']')}"
+
+
+@pytest.fixture
+def queue(store: str, url: str) -> Iterator[Queue]:
+    with Queue(url, outbox=store) as queue:
+        queue.open()
+        yield queue
+
+
+@pytest.fixture
+def other(store: str, url: str, queue: Queue) -> Iterator[Queue]:
+    """Another process."""
+    with Queue(url, outbox=store) as other:
+        yield other
+
+
+@pytest.fixture
+def own(queue: Queue, store: str) -> Iterator[Any]:
+    if store.startswith("sqlite"):
+        with closing(sqlite3.connect(store.removeprefix("sqlite://"))) as connection:
+            yield connection
+    else:
+        with psycopg.connect(store) as session:
+            yield session
+
+
+def outbox_of(queue: Queue) -> Outbox:
+    found = queue.session.open().outbox
+    assert found is not None
+    return found
+
+
+def die(queue: Queue, *, after_put: bool) -> Callable[[], object]:
+    """What a relay does that dies between its claim and its put, or after that. What is returned is a late put."""
+    claim = outbox_of(queue).store.claim([outbox.TOPIC], 100, 30_000)
+    new = [new for each in claim.messages if (new := outbox.handed_on(each, claim.now))]
+    if after_put:
+        queue.session.open().engine.put(new)
+    return lambda: queue.session.open().engine.put(new)
+
+
+def later(queue: Queue) -> None:
+    """When the leases of dead relays have ended, and pauses are over."""
+    outbox_of(queue).store.tend(now=time.time_ns() // 1_000_000 + 60_000)
+
+
+def put_off(queue: Queue, monkeypatch: pytest.MonkeyPatch, *, sent: bool = False) -> None:
+    """By a relay that does not reach the queue, or does not hear its answer."""
+    engine = queue.session.open().engine
+    put = engine.put
+
+    def fail(messages: Sequence[NewMessage], **options: Any) -> Any:
+        if sent:
+            put(messages, **options)
+            raise OutcomeUnknown("No answer.")
+        raise Unavailable("It is away.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "put", fail)
+        patch.setattr(outbox_of(queue), "_pause", 300_000)
+        with pytest.raises((OutcomeUnknown, Unavailable)):
+            queue.relay(wait=False)
+
+
+@pytest.mark.parametrize("has_it", [False, True])
+def test_what_was_put_off_is_shown_with_the_times_of_its_send(
+    has_it: bool, queue: Queue, own: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = queue.send("t", 1, key="k", delay="1h", expires_in="10m", connection=own)
+    own.commit()
+    put_off(queue, monkeypatch)
+    if has_it:
+        outbox_of(queue).store.claim([outbox.TOPIC], 1, 30_000, now=sent.due)
+    for info in (queue.get(sent), queue.get(topic="t", key="k")):
+        assert info is not None
+        assert (info.due, info.expires) == (sent.due, sent.due + 600_000)
+
+
+def test_what_was_put_off_is_moved_from_the_time_of_its_send(queue: Queue, own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = queue.send("t", 1, key="k", delay="1h", connection=own)
+    own.commit()
+    put_off(queue, monkeypatch)
+    assert queue.reschedule(topic="t", key="k", by="1h") is RescheduleResult.MOVED
+    info = queue.get(topic="t", key="k")
+    assert info is not None
+    assert abs(info.due - sent.due - 3_600_000) < 60_000  # not by the five minutes
+
+
+def test_what_was_put_off_beyond_its_life_has_expired(queue: Queue, own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = queue.send("t", 1, key="k", expires_in="1m", connection=own)
+    own.commit()
+    put_off(queue, monkeypatch)
+    waiting = outbox_of(queue).waiting
+    [each] = waiting.of([outbox.Name("t", "k")])
+    assert each.due > sent.due + 60_000
+    assert outbox.shown(each, sent.due + 59_999) is not None
+    assert outbox.shown(each, sent.due + 60_000) is None
+
+
+@pytest.mark.parametrize("after_put", [False, True])
+@pytest.mark.parametrize("verb", ["cancel", "reschedule"])
+def test_nobody_is_shown_in_the_outbox_what_was_handed_on_though_a_dead_relay_had_it(
+    verb: str, after_put: bool, queue: Queue, other: Queue, own: Any
+) -> None:
+    queue.send("t", 1, key="k", delay="1h", connection=own)
+    own.commit()
+    die(queue, after_put=after_put)
+    if verb == "cancel":
+        assert queue.cancel(topic="t", key="k") is CancelResult.CANCELLED
+    else:
+        assert queue.reschedule(topic="t", key="k", delay="2h") is RescheduleResult.MOVED
+        assert other.cancel(topic="t", key="k") is CancelResult.CANCELLED
+    for each in (other, queue):
+        assert each.get(topic="t", key="k") is None
+        assert each.cancel(topic="t", key="k") is CancelResult.GONE
+        assert each.reschedule(topic="t", key="k", delay="1h") is RescheduleResult.GONE
+    waiting = outbox_of(queue).store.stats(outbox.TOPIC)
+    assert waiting.leased == waiting.pending == 0
+    # And what is sent next does not wait for it
+    queue.send("t", 2, key="k", connection=own)
+    own.commit()
+    assert queue.relay(wait=False) == 1
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+@pytest.mark.parametrize("how", ["died", "unanswered"])
+def test_what_the_queue_has_already_is_cancelled_there(
+    how: str, key: str | None, queue: Queue, own: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = queue.send("t", 1, key=key, connection=own)
+    own.commit()
+    if how == "died":
+        die(queue, after_put=True)
+        later(queue)
+    else:
+        put_off(queue, monkeypatch, sent=True)
+    assert queue.cancel(sent) is CancelResult.CANCELLED
+    assert queue.receive("t") == []
+    assert queue.relay(wait=False) == 0
+
+
+@pytest.mark.parametrize("how", ["died", "unanswered"])
+def test_what_runs_already_is_not_called_cancelled(how: str, queue: Queue, own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue.send("t", 1, key="k", connection=own)
+    own.commit()
+    if how == "died":
+        die(queue, after_put=True)
+        later(queue)
+    else:
+        put_off(queue, monkeypatch, sent=True)
+    [held] = queue.receive("t")
+    assert queue.cancel(topic="t", key="k") is CancelResult.RUNNING
+    held.ack()
+    assert queue.cancel(topic="t", key="k") is CancelResult.GONE
+
+
+def test_what_was_cancelled_is_not_sent_by_a_relay_that_froze_with_it(queue: Queue, own: Any) -> None:
+    queue.send("t", 1, key="k", connection=own)
+    own.commit()
+    thaw = die(queue, after_put=False)
+    later(queue)
+    assert queue.cancel(topic="t", key="k") is CancelResult.CANCELLED
+    thaw()
+    assert queue.stats("t").pending == 0
+
+
+def test_what_was_cancelled_meanwhile_is_not_moved(
+    queue: Queue, other: Queue, own: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.send("t", 1, key="k", connection=own)
+    own.commit()
+    claim = outbox_of(queue).store.claim
+    answers: list[CancelResult] = []
+
+    def slow(*args: Any, **options: Any) -> Any:
+        answers.append(other.cancel(topic="t", key="k"))
+        return claim(*args, **options)
+
+    monkeypatch.setattr(outbox_of(queue).store, "claim", slow)  # by which a move asks for the time, when it has looked
+    assert queue.reschedule(topic="t", key="k", delay="1h") is RescheduleResult.GONE
+    assert answers == [CancelResult.CANCELLED]
+    assert queue.stats("t").pending == 0
