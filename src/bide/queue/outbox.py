@@ -16,7 +16,7 @@ TOPIC = "bide.outbox"
 PREFIX = "outbox-"  # of the ids that senders are told: a message gets its own from the queue's engine, which says where it is
 KEEP = "bide-keep"  # the header of what waits in an outbox, for how many ms its result is to be kept
 NOBODY = "bide.outbox.nobody"  # a topic without messages
-NEVER = 1_000_000  # attempts: a message is not given up because its queue is away
+NEVER = 2_000_000_000  # attempts: a message is not given up because its queue is away
 
 _encode = msgspec.msgpack.Encoder(enc_hook=bytes).encode  # a body may be of a class of its own
 _decode = msgspec.msgpack.Decoder(NewMessage).decode

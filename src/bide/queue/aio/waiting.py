@@ -7,7 +7,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import MAX_BATCH, Move, Ref, Stored
+from bide.engines.base import MAX_BATCH, End, Move, Ref, Stored
 from bide.errors import BadMessage, OutcomeUnknown, QueueFull, Unavailable, Unsupported
 from bide.queue import outbox
 from bide.types import CancelResult, RescheduleResult, Sent, State
@@ -57,7 +57,7 @@ class AsyncWaiting:
                 results += await self._target.cancel([which])
             elif results == [CancelResult.GONE] and not self._target.capabilities.idempotent:
                 await self._found(which.id)  # a relay may have handed it on meanwhile
-        except Unavailable as error:
+        except (QueueFull, Unavailable) as error:
             if CancelResult.CANCELLED in results:
                 raise OutcomeUnknown(
                     "What waited in the outbox is cancelled there. Whether the queue has it, or another message with its "
@@ -87,9 +87,19 @@ class AsyncWaiting:
             sent = await self._bring(each, True)
             results += [CancelResult.GONE] if sent is None else await self._target.cancel([Ref(sent.id)])
         except (BadMessage, Unsupported, QueueFull, Unavailable) as error:
-            results += await self._store.cancel([Ref(each.id)])
-            if isinstance(error, Unavailable):  # else the queue does not have it
+            results.append(await self.take_out(each.id))
+            if isinstance(error, QueueFull | Unavailable):  # else the queue does not have it
                 raise
+
+    async def take_out(self, id: str) -> CancelResult:
+        """Whoever has it: if a relay is handing it on, it does so by an operation that the queue knows, or nothing is known."""
+        [result] = await self._store.cancel([Ref(id)])
+        if result is CancelResult.RUNNING:
+            [held] = await self._store.get([Ref(id)])
+            if held is not None and held.token is not None:
+                ended = await self._store.settle([End(outbox.TOPIC, id, held.token, "done")])
+                return CancelResult.CANCELLED if ended == ["done"] else result
+        return result
 
     async def reschedule(self, move: Move, connection: object | None) -> RescheduleResult:
         """What waits is handed on first, and then moved in the queue."""

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from bide.engines.base import SWEEP, Claim, Claimed, End, NewMessage, Ref, Stored, Verdict
+from bide.engines.base import SWEEP, Claim, Claimed, End, Hold, NewMessage, Stored, Verdict
 from bide.engines.sync import Engine
 from bide.errors import BadBody, BadMessage, BideError, QueueFull, ResultPending, ResultUnknown, Unsupported
 from bide.logs import Log
@@ -18,7 +18,7 @@ from bide.queue.setup import Setup
 from bide.queue.sync.depending import Dependents
 from bide.queue.sync.keeping import Keeping
 from bide.queue.sync.waiting import Waiting
-from bide.types import CancelResult, Sent
+from bide.types import Sent
 from bide.wakeable import Signal
 
 AT_ONCE = 100  # messages
@@ -49,6 +49,7 @@ class Outbox:
         self._end = Signal()
         self.waits: bool = False  # for what is committed next: nothing is on its way
         self._upkeep_at = 0.0  # also while each claim finds something: what a dead relay had taken may be in its way
+        self._put_off_until = 0.0  # by time.monotonic(): some that this relay has put off
         self.waiting: Waiting = Waiting(store, target, self._bring)
 
     def put(self, messages: Sequence[NewMessage], *, connection: object) -> list[Sent]:
@@ -84,8 +85,8 @@ class Outbox:
 
     def _hand_on_some(self) -> tuple[int, int]:
         """How many were handed on, had expired or were refused; and how many held back."""
-        if time.monotonic() >= self._upkeep_at:
-            self._upkeep_at = time.monotonic() + SWEEP
+        if (now := time.monotonic()) >= self._upkeep_at:
+            self._upkeep_at = now + (SWEEP if now > self._put_off_until else SOON / 1000)
             self.store.tend()
             if self._names:
                 self.store.results.tidy()
@@ -99,11 +100,24 @@ class Outbox:
         except BideError as error:
             ended = {end.id for end in ends}
             left = [each for each in claim.messages if each.id not in ended]
-            self.store.settle([*ends, *self._kept_for_later(left, apart=isinstance(error, QueueFull))])
+            self._settle([*ends, *self._kept_for_later(left, apart=isinstance(error, QueueFull))])
             raise
-        self.store.settle(ends)
+        self._settle(ends)
         held_back = sum(end.verdict == "release" for end in ends)
         return len(ends) - held_back, held_back
+
+    def _settle(self, ends: Sequence[End]) -> None:
+        """What is put off stays leased so long, and keeps its due time: so claims pass over it, and it keeps its place before
+        what was sent later with its key.
+        """
+        if done := [end for end in ends if end.verdict != "release"]:
+            self.store.settle(done)
+        for delay in {end.delay for end in ends if end.verdict == "release"}:
+            put_off = [Hold(end.topic, end.id, end.token) for end in ends if (end.verdict, end.delay) == ("release", delay)]
+            self.store.extend(put_off, delay)
+            self._put_off_until = max(self._put_off_until, time.monotonic() + delay / 1000)
+            self._upkeep_at = min(self._upkeep_at, time.monotonic() + SOON / 1000)
+            self._patience = min(self._patience, SOON / 1000)
 
     def _in_turn(self, kept: Sequence[Kept], ends: list[End]) -> Sequence[Kept]:
         """Without those that would overtake an earlier one of their key: another relay has it, or had it and died."""
@@ -117,8 +131,6 @@ class Outbox:
                 first.setdefault(outbox.name_of(each.body), each.id)
         early = {claimed.id for claimed, new in kept if first.get(outbox.Name(new.topic, new.key), claimed.id) < claimed.id}
         ends += [_end(claimed, "release", SOON) for claimed, _ in kept if claimed.id in early]
-        if early:
-            self._patience = SOON / 1000
         return [each for each in kept if each[0].id not in early]
 
     def _bring(self, each: Stored, briefly_held: bool) -> Sent | None:
@@ -132,16 +144,8 @@ class Outbox:
             new = replace(new, at=None, delay=HELD)
         [sent] = self._target.put([new])
         self._name([(claimed, new)], [sent], now)
-        self._take_out(each.id)
+        self.waiting.take_out(each.id)
         return sent
-
-    def _take_out(self, id: str) -> None:
-        """What was handed on, whoever has it: a relay that lives sends it by the same operation, which does nothing."""
-        [result] = self.store.cancel([Ref(id)])
-        if result is CancelResult.RUNNING:
-            [held] = self.store.get([Ref(id)])
-            if held is not None and held.token is not None:
-                self.store.settle([End(outbox.TOPIC, id, held.token, "done")])
 
     def _kept_for_later(self, left: Sequence[Claimed], *, apart: bool) -> list[End]:
         """`apart`: the largest one, which may be why a server is full while it is read, is not tried with the others again."""

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from bide.engines.base import MAX_BATCH, Move, Ref, Stored
+from bide.engines.base import MAX_BATCH, End, Move, Ref, Stored
 from bide.engines.sync import Engine
 from bide.errors import BadMessage, OutcomeUnknown, QueueFull, Unavailable, Unsupported
 from bide.queue import outbox
@@ -57,7 +57,7 @@ class Waiting:
                 results += self._target.cancel([which])
             elif results == [CancelResult.GONE] and not self._target.capabilities.idempotent:
                 self._found(which.id)  # a relay may have handed it on meanwhile
-        except Unavailable as error:
+        except (QueueFull, Unavailable) as error:
             if CancelResult.CANCELLED in results:
                 raise OutcomeUnknown(
                     "What waited in the outbox is cancelled there. Whether the queue has it, or another message with its "
@@ -87,9 +87,19 @@ class Waiting:
             sent = self._bring(each, True)
             results += [CancelResult.GONE] if sent is None else self._target.cancel([Ref(sent.id)])
         except (BadMessage, Unsupported, QueueFull, Unavailable) as error:
-            results += self._store.cancel([Ref(each.id)])
-            if isinstance(error, Unavailable):  # else the queue does not have it
+            results.append(self.take_out(each.id))
+            if isinstance(error, QueueFull | Unavailable):  # else the queue does not have it
                 raise
+
+    def take_out(self, id: str) -> CancelResult:
+        """Whoever has it: if a relay is handing it on, it does so by an operation that the queue knows, or nothing is known."""
+        [result] = self._store.cancel([Ref(id)])
+        if result is CancelResult.RUNNING:
+            [held] = self._store.get([Ref(id)])
+            if held is not None and held.token is not None:
+                ended = self._store.settle([End(outbox.TOPIC, id, held.token, "done")])
+                return CancelResult.CANCELLED if ended == ["done"] else result
+        return result
 
     def reschedule(self, move: Move, connection: object | None) -> RescheduleResult:
         """What waits is handed on first, and then moved in the queue."""
