@@ -321,6 +321,30 @@ async def test_a_worker_that_stops_sees_through_what_its_relay_has_claimed(
         assert stats.leased == stats.pending == 0
 
 
+async def test_a_relay_waits_longer_each_time_the_queue_is_still_away(
+    store: str, own: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for pause, milliseconds in (("SOON", 20), ("LATER", 60_000)):
+        monkeypatch.setattr(f"bide.queue.aio.outbox.{pause}", milliseconds)
+    async with AsyncQueue("memory://test_a_relay_waits_longer", outbox=store) as queue:
+        opened, tries, enough = await queue.session.open(), list[float](), asyncio.Event()
+
+        async def away(*_: object, **__: object) -> Any:
+            tries.append(time.monotonic())
+            if len(tries) == 5:
+                enough.set()
+            raise Unavailable("It is away.")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(opened.engine, "put", away)
+            queue.sync.send_many("t", list(range(1_000)), connection=own)
+            own.commit()
+            relay = asyncio.create_task(queue.relay())
+            await asyncio.wait_for(enough.wait(), 30)
+            relay.cancel()
+    assert tries[4] - tries[0] >= 0.29  # 20, 40, 80 and 160 ms
+
+
 def test_only_sends_go_through_an_outbox(queue: Queue, own: sqlite3.Connection) -> None:
     sent = queue.send("t", 1, delay="1h")
     with pytest.raises(Unsupported):

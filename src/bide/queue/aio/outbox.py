@@ -247,6 +247,7 @@ class AsyncOutbox:
         self._end.set()
 
     async def _try_later(self, error: BideError) -> None:
+        self._end.clear()  # which the last pause has set
         if not self._stops:
             _log.warning("Messages stay in the outbox, and are tried again in %.1f s: %s", self._pause / 1000, error)
             await self._end.wait(self._pause / 1000)

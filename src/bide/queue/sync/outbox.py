@@ -245,6 +245,7 @@ class Outbox:
         self._end.set()
 
     def _try_later(self, error: BideError) -> None:
+        self._end.clear()  # which the last pause has set
         if not self._stops:
             _log.warning("Messages stay in the outbox, and are tried again in %.1f s: %s", self._pause / 1000, error)
             self._end.wait(self._pause / 1000)
