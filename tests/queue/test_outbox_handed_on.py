@@ -196,6 +196,27 @@ def test_what_runs_already_is_not_called_cancelled(how: str, queue: Queue, own: 
     assert queue.cancel(topic="t", key="k") is CancelResult.GONE
 
 
+def test_what_was_put_off_is_cancelled_in_the_outbox_while_the_queue_is_away(
+    queue: Queue, other: Queue, own: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.send("t", 1, key="k", connection=own)
+    own.commit()
+    put_off(queue, monkeypatch)
+
+    def away(*_: object, **__: object) -> Any:
+        raise Unavailable("It is away.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(queue.session.open().engine, "put", away)
+        patch.setattr(queue.session.open().engine, "cancel", away)
+        with pytest.raises(OutcomeUnknown, match="cancel again"):
+            queue.cancel(topic="t", key="k")
+    assert other.cancel(topic="t", key="k") is CancelResult.GONE
+    later(queue)
+    assert queue.relay(wait=False) == 0
+    assert queue.stats("t").pending == 0
+
+
 def test_what_was_cancelled_is_not_sent_by_a_relay_that_froze_with_it(queue: Queue, own: Any) -> None:
     queue.send("t", 1, key="k", connection=own)
     own.commit()
