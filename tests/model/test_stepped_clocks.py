@@ -3,82 +3,14 @@
 import functools
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from bide import Queue
 from bide.clock import moment
 from bide.prove import History, Recorded, check
-from tests.servers.programs import needs_postgres, needs_program
-from tests.servers.redis import RedisServer
-from tests.servers.stepped import SteppedClock, SteppedPostgres, stepped_clock
-
-ENGINES = ["memory", "sqlite", "redis", "redis, three shards", "postgres"]
-HOUR = 3_600.0
-PATIENCE = 15.0
-TOPIC = "t"
-
-
-class Place(NamedTuple):
-    queue: Queue
-    clock: SteppedClock
-
-    def wall(self) -> int:
-        """As the server has it, in ms."""
-        return self.clock.now_ns() // 1_000_000
-
-    def send_at(self, wall: int) -> str:
-        return str(self.queue.send(TOPIC, ["at", wall], at=moment(wall)))
-
-    def send_after(self, seconds: float) -> str:
-        return str(self.queue.send(TOPIC, ["after", time.monotonic(), seconds], delay=seconds))
-
-
-@pytest.fixture(scope="module")
-def clock() -> Iterator[SteppedClock]:
-    with stepped_clock() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def stepped_redis(clock: SteppedClock) -> Iterator[str]:
-    needs_program("redis-server")
-    with RedisServer(under=clock.under) as server:
-        yield server.url
-
-
-@pytest.fixture(scope="module")
-def stepped_postgres(clock: SteppedClock) -> Iterator[str]:
-    needs_postgres()
-    with SteppedPostgres(clock) as server:
-        yield server.url
-
-
-@pytest.fixture(params=ENGINES)
-def place(request: pytest.FixtureRequest, clock: SteppedClock, tmp_path: Path) -> Iterator[Place]:
-    clock.set_right()
-    name = f"ns{time.monotonic_ns()}"
-    if request.param in ("memory", "sqlite"):
-        url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/bide.db"
-        made = Queue(url, namespace=name, clock=clock)
-    elif request.param == "postgres":
-        made = Queue(request.getfixturevalue("stepped_postgres"), namespace=name)
-    else:
-        shards = "?shards=3" if "shards" in request.param else ""
-        made = Queue(request.getfixturevalue("stepped_redis") + shards, namespace=name)
-    with made:
-        yield Place(made, clock)
-
-
-@pytest.fixture
-def exact(place: Place) -> Place:
-    """One whose instants wait for the clock as it stands."""
-    if not place.queue.capabilities.instants:
-        pytest.skip("on this engine, an instant waits for engine time")
-    return place
+from tests.model.stepped import HOUR, PATIENCE, TOPIC, Place, be_ahead
 
 
 def come_until(place: Place, wanted: set[str], patience: float = PATIENCE) -> None:
@@ -91,19 +23,6 @@ def come_until(place: Place, wanted: set[str], patience: float = PATIENCE) -> No
             assert early <= 0, f"{early} ms too early"
             left.discard(each.id)
             each.ack()
-
-
-def be_ahead(place: Place, seconds: float) -> None:
-    """For as long as it takes that the engine knows of it, each shard; then the clock is set right."""
-    place.clock.step(seconds)
-    for number in range(20):
-        place.queue.send("other", key=str(number))
-    left = 20
-    while left:
-        found = place.queue.receive("other", limit=left, wait=PATIENCE)
-        left -= len(found)
-        place.queue.ack_many(found)
-    place.clock.set_right()
 
 
 def test_an_instant_that_is_sent_after_the_clock_was_set_back_does_not_come_before_the_clock_shows_it(exact: Place) -> None:

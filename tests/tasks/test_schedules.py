@@ -121,10 +121,24 @@ def test_a_clock_that_jumps_ahead_makes_instants_late(queue: Any, do: Do, seen: 
 def test_a_clock_that_is_set_back_repeats_nothing(queue: Any, do: Do, seen: Seen, clock: ManualClock) -> None:
     hourly(queue, seen)
     do(queue.testing.advance("2h30m"))
-    clock.advance(-3 * 3600)
-    do(queue.testing.advance("3h"))
+    clock.advance(-2 * 3600)
+    do(queue.testing.advance("2h"))
     do(queue.testing.advance("2h"))
     assert seen == at("01:00 02:00 03:00 04:00")
+
+
+@pytest.mark.parametrize("missed", LATE)
+def test_what_a_clock_passed_over_that_was_a_year_ahead_comes_in_its_time(
+    queue: Any, do: Do, seen: Seen, clock: ManualClock, missed: str
+) -> None:
+    hourly(queue, seen, missed=missed)
+    do(queue.testing.advance("10m"))
+    clock.advance(365 * 86_400)
+    do(queue.testing.advance("2h"))
+    assert seen.take()
+    clock.advance(-365 * 86_400)
+    do(queue.testing.advance("3h"))
+    assert seen == at("03:00 04:00 05:00")
 
 
 def test_of_two_thousand_late_instants_the_latest_thousand_are_handled(queue: Any, do: Do, seen: Seen) -> None:

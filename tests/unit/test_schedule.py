@@ -5,7 +5,7 @@ from datetime import UTC
 import pytest
 
 from bide import BadOption, BadTime
-from bide.core.schedule import LATE, MOST, Missed, Schedule, Step, Timing, interval
+from bide.core.schedule import LATE, MOST, Called, Missed, Schedule, Step, Timing, interval
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -83,6 +83,29 @@ def test_of_very_many_late_instants_the_latest_thousand_are_handled(text: str, e
     assert every.step(NOON, NOON + (MOST - 1) * each) == Step(True, NOON + each)
     assert every.step(NOON, NOON + MOST * each) == Step(False, NOON + each, dropped=True)
     assert every.step(NOON, NOON + 5 * MOST * each + 1) == Step(False, NOON + (4 * MOST + 1) * each, dropped=True)
+
+
+def test_a_clock_that_was_set_back_brings_no_instant_again_that_was_called_without_a_gap() -> None:
+    hourly, called = schedule("1h"), Called(NOON, NOON + 3 * HOUR)
+    assert hourly.next(NOON + 3 * HOUR + 5, called) == NOON + 4 * HOUR
+    assert hourly.next(NOON + HOUR, called) == NOON + 4 * HOUR
+    assert hourly.next(NOON - 1, called) == NOON + 4 * HOUR
+    assert hourly.next(NOON - HOUR - 1, called) == NOON - HOUR
+    assert hourly.next(NOON, None) == NOON + HOUR
+
+
+def test_instants_are_called_without_a_gap_until_one_is_passed_over() -> None:
+    hourly = schedule("1h")
+    called = hourly.with_call(hourly.with_call(None, NOON), NOON + HOUR)
+    assert called == Called(NOON, NOON + HOUR)
+    assert hourly.with_call(called, NOON + DAY) == Called(NOON + DAY, NOON + DAY)
+
+
+@pytest.mark.parametrize("missed", ["skip", "once", "all"])
+def test_an_instant_that_is_ahead_of_the_clock_is_followed_by_the_next_of_the_clock(missed: Missed) -> None:
+    hourly = schedule("1h", missed=missed)
+    assert hourly.step(NOON + DAY, NOON + 5) == Step(True, NOON + HOUR)
+    assert hourly.step(NOON + DAY, NOON + 5, Called(NOON, NOON + DAY - HOUR)) == Step(True, NOON + DAY + HOUR)
 
 
 def test_at_the_end_nothing_follows() -> None:

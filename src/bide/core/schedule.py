@@ -36,6 +36,13 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
     missed: Missed = "once"
 
 
+class Called(NamedTuple):
+    """Instants for which the handler was called, without a gap between the first and the last."""
+
+    first: int
+    last: int
+
+
 class Step(NamedTuple):
     """What becomes of one planned instant."""
 
@@ -74,6 +81,17 @@ class Schedule:
             found = None if when is None else epoch_ms(when)
         return None if found is None or (timing.end is not None and found > timing.end) else found
 
+    def next(self, clock: int, called: Called | None) -> int | None:
+        """The first instant after what the clock shows, which may have been set back. Those that were called are left out."""
+        found = self.after(clock)
+        if found is None or called is None or not called.first <= found <= called.last:
+            return found
+        return self.after(called.last)
+
+    def with_call(self, called: Called | None, planned: int) -> Called:
+        """What was called, with one more."""
+        return Called(planned if called is None or self.after(called.last) != planned else called.first, planned)
+
     def due(self, planned: int) -> int:
         """When the message of an instant is due: jitter moves it, by the same time whoever asks.
 
@@ -86,8 +104,10 @@ class Schedule:
         most = jitter if following is None else min(jitter, following - planned - 1)
         return planned + zlib.crc32(f"{self.name} {planned}".encode()) % (most + 1)
 
-    def step(self, planned: int, now: int) -> Step:
+    def step(self, planned: int, now: int, called: Called | None = None) -> Step:
         """What to do with an instant whose message is handled now, for the first time."""
+        if planned > now:  # the clock was set back meanwhile
+            return Step(True, self.next(now, self.with_call(called, planned)))
         following = self.after(planned)
         passed = following is not None and self.due(following) <= now
         if not passed and now - self.due(planned) <= LATE:

@@ -74,6 +74,13 @@ class AsyncEngine(ABC):
         """
         return None
 
+    def ahead(self, ref: Ref) -> int:
+        """By how many ms engine time was ahead of the server's clock when the last claim told, in the part that knows of this.
+
+        It is 0 unless that clock was set back. Instants wait for the clock, so who plans them goes by it.
+        """
+        return 0
+
     @abstractmethod
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None

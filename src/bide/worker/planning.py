@@ -1,6 +1,7 @@
 """Schedules in a worker: announces them, and has the next instant planned before the handler of one is called."""
 
 import asyncio
+import time
 from collections.abc import Hashable, Sequence
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from bide.worker.retry import Retrying
 _log = Log("bide.worker")
 EVERY = 60.0  # seconds
 AGAIN = 5.0  # seconds, when the engine has failed
+LOOK = 5.0  # seconds between looks at what claims have told of the clock
 
 
 class Called(Protocol):
@@ -38,9 +40,9 @@ class Planning(Collector[Handling]):
 
     async def run(self) -> None:
         """Announce its schedules at once, and then every minute."""
-        begins = True
+        begins, set_back = True, False
         while True:
-            wait = EVERY
+            wait = AGAIN if set_back else EVERY  # what was under way then plans its next instant meanwhile
             try:
                 await self._planner.announce(self.schedules, begins=begins)
                 begins = False
@@ -48,7 +50,17 @@ class Planning(Collector[Handling]):
             except BideError as error:
                 _log.warning("The worker could not announce its schedules, and tries again: %s", error)
                 wait = AGAIN
-            await asyncio.sleep(wait)
+            set_back = await self._pause(wait)
+
+    async def _pause(self, seconds: float) -> bool:
+        """Or until it is seen that the clock was set back, as other instants are next then. Whether it was."""
+        until = time.monotonic() + seconds
+        while not self._planner.set_back():
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            await asyncio.sleep(min(left, LOOK))
+        return True
 
     def stalls(self, line: Line[Handling]) -> None:
         stalled, line.waiting = [*line.under_way, *line.waiting], []

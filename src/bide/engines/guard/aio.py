@@ -157,6 +157,9 @@ class AsyncGuard(AsyncEngine):
     def part_of(self, item: NewMessage | Ref | End) -> Hashable:
         return self._engine.part_of(item)
 
+    def ahead(self, ref: Ref) -> int:
+        return self._engine.ahead(ref)
+
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
     ) -> list[Sent]:

@@ -155,6 +155,9 @@ class Guard(Engine):
     def part_of(self, item: NewMessage | Ref | End) -> Hashable:
         return self._engine.part_of(item)
 
+    def ahead(self, ref: Ref) -> int:
+        return self._engine.ahead(ref)
+
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
         self._rules.check(None, messages, connection=connection)
         if not self._rules.takes_all:

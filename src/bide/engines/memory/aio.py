@@ -93,6 +93,7 @@ class AsyncMemory(AsyncEngine):
         self.gates: AsyncGates = AsyncMemoryGates(store)
         self.results: AsyncResults = AsyncMemoryResults(store)
         self._store = store
+        self._ahead = 0
         self._closed = False
         self._asleep: set[AsyncSignal] = set()
 
@@ -104,6 +105,9 @@ class AsyncMemory(AsyncEngine):
         for signal in list(self._asleep):
             signal.set()
 
+    def ahead(self, ref: Ref) -> int:
+        return self._ahead
+
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
     ) -> list[Sent]:
@@ -112,7 +116,9 @@ class AsyncMemory(AsyncEngine):
     async def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
     ) -> Claim:
-        return deliver.claim(self._store, topics, limit, lease, request, now)
+        claim = deliver.claim(self._store, topics, limit, lease, request, now)
+        self._ahead = max(0, claim.now - self._store.wall)  # less than it was, if another thread has read the clock since
+        return claim
 
     async def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
         return deliver.settle(self._store, ends, now)

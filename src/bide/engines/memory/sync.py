@@ -91,6 +91,7 @@ class Memory(Engine):
         self.gates: Gates = MemoryGates(store)
         self.results: Results = MemoryResults(store)
         self._store = store
+        self._ahead = 0
         self._closed = False
         self._asleep: set[Signal] = set()
 
@@ -102,13 +103,18 @@ class Memory(Engine):
         for signal in list(self._asleep):
             signal.set()
 
+    def ahead(self, ref: Ref) -> int:
+        return self._ahead
+
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
         return change.put(self._store, messages, now)
 
     def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
     ) -> Claim:
-        return deliver.claim(self._store, topics, limit, lease, request, now)
+        claim = deliver.claim(self._store, topics, limit, lease, request, now)
+        self._ahead = max(0, claim.now - self._store.wall)  # less than it was, if another thread has read the clock since
+        return claim
 
     def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
         return deliver.settle(self._store, ends, now)

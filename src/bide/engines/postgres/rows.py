@@ -149,8 +149,9 @@ def sent_of(messages: Sequence[NewMessage], rows: Iterable[Any]) -> list[Sent]:
     return [Sent(public_id(id), new.topic, due, outcome) for new, (id, due, outcome) in zip(messages, rows, strict=True)]
 
 
-def claim_of(rows: Sequence[Any]) -> tuple[Claim, int, list[End]]:
-    """A claim, and how many µs it took on the server; and the ends of what it brought that can't be read."""
+def claim_of(rows: Sequence[Any]) -> tuple[Claim, int, int, list[End]]:
+    """A claim, how many ms engine time is ahead of the clock, how many µs it took on the server; and the ends of what it
+    brought that can't be read."""
     *delivered, last = rows
     topics = list(dict.fromkeys(row[1] for row in delivered))
     places = {topic: place for place, topic in enumerate(topics)}
@@ -163,7 +164,7 @@ def claim_of(rows: Sequence[Any]) -> tuple[Claim, int, list[End]]:
             unreadable.append(End(topic, public_id(id), text, "dead", error=UNREADABLE))
         else:
             messages.append(Claimed(public_id(id), topic, body, known, key, due, since, attempt, most, text, began))
-    return Claim(messages, last[6], last[5]), last[7], unreadable
+    return Claim(messages, last[6], last[5]), max(0, last[6] - last[11]), last[7], unreadable
 
 
 def _place(row: Any) -> int:

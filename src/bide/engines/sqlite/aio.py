@@ -48,6 +48,7 @@ class AsyncSqlite(AsyncEngine):
         self._path = path
         self._namespace = namespace
         self._executor: AsyncExecutor | None = None
+        self._ahead = 0
         self._closed = False
         self._asleep: set[AsyncSignal] = set()
 
@@ -70,6 +71,9 @@ class AsyncSqlite(AsyncEngine):
         if executor is not None:
             executor.abandon()
 
+    def ahead(self, ref: Ref) -> int:
+        return self._ahead
+
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
     ) -> list[Sent]:
@@ -78,9 +82,12 @@ class AsyncSqlite(AsyncEngine):
     async def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
     ) -> Claim:
-        return await self._write(
-            lambda tx: deliver.claim(tx, self._namespace, topics, limit, lease, request, now), durable=False
-        )
+        def claim(tx: Transaction) -> Claim:
+            claimed = deliver.claim(tx, self._namespace, topics, limit, lease, request, now)
+            self._ahead = max(0, claimed.now - tx.times.wall)
+            return claimed
+
+        return await self._write(claim, durable=False)
 
     async def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
         return await self._write(lambda tx: deliver.settle(tx, self._namespace, ends, now), connection=connection)

@@ -48,6 +48,7 @@ class Sqlite(Engine):
         self._path = path
         self._namespace = namespace
         self._executor: Executor | None = None
+        self._ahead = 0
         self._closed = False
         self._asleep: set[Signal] = set()
 
@@ -70,13 +71,21 @@ class Sqlite(Engine):
         if executor is not None:
             executor.abandon()
 
+    def ahead(self, ref: Ref) -> int:
+        return self._ahead
+
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
         return self._write(lambda tx: change.put(tx, self._namespace, messages, now), connection=connection)
 
     def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
     ) -> Claim:
-        return self._write(lambda tx: deliver.claim(tx, self._namespace, topics, limit, lease, request, now), durable=False)
+        def claim(tx: Transaction) -> Claim:
+            claimed = deliver.claim(tx, self._namespace, topics, limit, lease, request, now)
+            self._ahead = max(0, claimed.now - tx.times.wall)
+            return claimed
+
+        return self._write(claim, durable=False)
 
     def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
         return self._write(lambda tx: deliver.settle(tx, self._namespace, ends, now), connection=connection)

@@ -21,6 +21,7 @@ from bide.queue.schedules.records import (
     TOPIC,
     Instant,
     Kept,
+    called_of,
     in_force,
     instant_message,
     instant_of,
@@ -35,6 +36,7 @@ from bide.rounds import AsyncRound
 _log = Log("bide.schedules")
 _PART = 200  # schedules in one call
 _LEAST_LEASE = 1_000
+_NOTICED = 1_000  # ms: a clock that is set back by less changes nothing soon
 NEEDED = ("keys", "cancel", "lookup", "inspect")
 
 
@@ -61,10 +63,15 @@ class AsyncPlanner:
         self._looked = 0
         self._last: dict[Ref, Stored | None] = {}  # what was stored when it was last asked for
         self._announced: set[str] = set()
+        self._ahead: dict[Ref, int] = {}  # engine time of the clock, where instants are, when it was looked at last
 
     async def now(self) -> int:
         """The engine's time."""
         return (await self._engine.claim([], 1, _LEAST_LEASE)).now
+
+    def set_back(self) -> bool:
+        """Whether the clock was set back since its schedules were announced last, as far as claims have told since."""
+        return any(self._engine.ahead(ref) > ahead + _NOTICED for ref, ahead in self._ahead.items())
 
     async def kept(self, names: Sequence[str]) -> list[Kept]:
         """What is stored of each. In a part of the engine that is away it is as it was: nobody can change it there."""
@@ -124,7 +131,9 @@ class AsyncPlanner:
         actions = Actions([], [], [])
         for planned, what, stored in zip(some, whats, pending, strict=True):
             first = begins and planned.name not in self._announced
-            announced(planned, what, stored, now, self._setup.envelope, actions, begins=first)
+            ref = Ref(topic=planned.topic, key=key_of(planned.name))
+            ahead = self._ahead[ref] = self._engine.ahead(ref)
+            announced(planned, what, stored, now, now - ahead, self._setup.envelope, actions, begins=first)
         await self.act(actions)
         self._announced.update(planned.name for planned in some)
 
@@ -133,7 +142,8 @@ class AsyncPlanner:
         [pending] = await self.pending([(name, topic)])
         actions = Actions([], [], [])
         schedule = in_force(name, self._setup.schedules.get(name), what)
-        plan(schedule, topic, what, pending, await self.now(), self._setup.envelope, actions, anew=anew)
+        clock = await self.now() - self._engine.ahead(Ref(topic=topic, key=key_of(name)))
+        plan(schedule, topic, what, pending, clock, self._setup.envelope, actions, anew=anew)
         await self.act(actions)
 
     async def act(self, actions: Actions) -> None:
@@ -184,11 +194,16 @@ class AsyncPlanner:
         if schedule is None:
             _log.warning("The schedule %s has ended: no worker announces it. Instant: %s", *_shown(instant))
             return False
-        step = schedule.step(instant.planned, now)
-        puts += instant_message(schedule, claimed.topic, step.next, now, self._setup.envelope, after=claimed)
+        clock = now - self._engine.ahead(Ref(topic=claimed.topic, key=claimed.key))
+        called = called_of(claimed.headers)
+        step = schedule.step(instant.planned, clock, called)
+        call = step.call or claimed.attempt > 1  # its handler may have begun already
+        if call:
+            called = schedule.with_call(called, instant.planned)
+        puts += instant_message(schedule, claimed.topic, step.next, clock, self._setup.envelope, after=claimed, called=called)
         if step.dropped:
             _log.warning("The schedule %s is over 1,000 instants late, and drops those from %s on", *_shown(instant))
-        return step.call or claimed.attempt > 1  # its handler may have begun already
+        return call
 
     def _followed(self, name: str, what: Kept, now: int) -> Schedule | None:
         own = self._setup.schedules.get(name)

@@ -6,6 +6,7 @@ import msgspec
 
 from bide.core.schedule import Schedule
 from bide.engines.base import Move, NewMessage, Ref, Stored
+from bide.queue.deliveries import PLANNED, planned_of
 from bide.queue.envelope import Envelope
 from bide.queue.schedules.definition import Planned
 from bide.queue.schedules.records import (
@@ -14,6 +15,7 @@ from bide.queue.schedules.records import (
     Kept,
     Record,
     announcement,
+    called_of,
     in_force,
     instant_message,
     key_of,
@@ -32,11 +34,19 @@ class Actions(NamedTuple):
 
 
 def announced(
-    planned: Planned, what: Kept, pending: Stored | None, now: int, envelope: Envelope, actions: Actions, *, begins: bool
+    planned: Planned,
+    what: Kept,
+    pending: Stored | None,
+    now: int,
+    clock: int,
+    envelope: Envelope,
+    actions: Actions,
+    *,
+    begins: bool,
 ) -> None:
     """Add what there is to do. A worker that `begins` makes its own release's schedule the one in force.
 
-    `pending`: the message of the next instant.
+    `pending`: the message of the next instant. `now`: engine time. `clock`: what the server's clock shows.
     """
     own, before = Record(planned.topic, planned.schedule.timing), what.record
     differs = before is not None and before != own
@@ -49,7 +59,7 @@ def announced(
     if before is not None and before.topic != own.topic:
         actions.cancels.append(Ref(topic=before.topic, key=key_of(planned.name)))
     schedule = in_force(planned.name, planned, what._replace(record=own))
-    plan(schedule, planned.topic, what, pending, now, envelope, actions, anew=differs)
+    plan(schedule, planned.topic, what, pending, clock, envelope, actions, anew=differs)
 
 
 def plan(
@@ -57,7 +67,7 @@ def plan(
     topic: str,
     what: Kept,
     pending: Stored | None,
-    now: int,
+    clock: int,
     envelope: Envelope,
     actions: Actions,
     *,
@@ -66,20 +76,28 @@ def plan(
     """See that the next instant is planned, or that none is. `anew`: also if there is one that is not due yet.
 
     One that was planned by another timing is planned anew, too: a worker had looked before an operator or a release spoke.
+    So is one that is not the next by the clock, which was ahead when it was planned.
     """
     if schedule is None or what.paused:
         if pending is not None and pending.state != "leased":
             actions.cancels.append(Ref(id=pending.id))
         return
-    if pending is not None and not (pending.state == "scheduled" and (anew or _is_of_another(pending, schedule))):
-        return
-    following = instant_message(schedule, topic, schedule.after(now), now, envelope)
+    called = None if pending is None else called_of(pending.headers)
+    instant = schedule.next(clock, called)
+    following = instant_message(schedule, topic, instant, clock, envelope, called=called)
     if pending is None:
         actions.puts.extend(following)
-    elif following:
-        actions.puts.append(msgspec.structs.replace(following[0], if_exists="replace"))
-    else:
-        actions.cancels.append(Ref(id=pending.id))
+    elif pending.state != "scheduled":
+        return
+    elif anew or _is_of_another(pending, schedule):
+        if following:
+            actions.puts.append(msgspec.structs.replace(following[0], if_exists="replace"))
+        else:
+            actions.cancels.append(Ref(id=pending.id))
+    elif instant is not None and instant < (planned_of(pending.headers) or 0):
+        # named, since another worker may do so too, and this instant be over by then
+        operation = f"instead of {pending.id} {pending.headers[PLANNED]}"
+        actions.puts.extend(msgspec.structs.replace(each, if_exists="replace", operation=operation) for each in following)
 
 
 def _is_of_another(pending: Stored, schedule: Schedule) -> bool:

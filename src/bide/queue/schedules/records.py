@@ -6,13 +6,13 @@ nobody receives.
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from bide.clock import moment
-from bide.core.schedule import Schedule, Timing
+from bide.core.schedule import Called, Schedule, Timing
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import Claimed, NewMessage, Ref, Stored
 from bide.errors import BadMessage, ConfigError
@@ -28,6 +28,7 @@ MOVING = "bide.moving"  # what is on its way to another queue
 OWN = (TOPIC, MOVING)  # topics that are not the user's
 NAME = "bide-schedule"
 TIMING = "bide-timing"  # of what an instant was planned by, as a short text
+CALLED = "bide-called"  # for which instants before it the handler was called, without a gap: the first and the last
 _DAY = 86_400_000
 ANNOUNCED = 600_000  # ms that an announcement counts
 _FOR_GOOD = MAX_DELAY_MS - 25 * _DAY  # ms until a mark falls due
@@ -120,13 +121,22 @@ def change_mark(name: str, change: Change) -> NewMessage:
 
 
 def instant_message(
-    schedule: Schedule, topic: str, planned: int | None, now: int, envelope: Envelope, *, after: Claimed | None = None
+    schedule: Schedule,
+    topic: str,
+    planned: int | None,
+    clock: int,
+    envelope: Envelope,
+    *,
+    after: Claimed | None = None,
+    called: Called | None = None,
 ) -> list[NewMessage]:
-    """The message of a planned instant, to be put; none, if there is no such instant."""
-    if planned is None or planned - now > _FOR_GOOD:
+    """The message of a planned instant, to be put; none, if there is no such instant. `called`: what was called before it."""
+    if planned is None or planned - clock > _FOR_GOOD:
         return []
     instant = moment(planned).isoformat(timespec="milliseconds")
     headers = {NAME: schedule.name, PLANNED: instant, TIMING: mark_of(schedule.timing)}
+    if called is not None:
+        headers[CALLED] = f"{called.first} {called.last}"
     options = {} if after is None else {"operation": f"after {after.headers[PLANNED]}", "within": after.id}
     new = envelope.message(topic, {}, key=key_of(schedule.name), headers=headers)
     # late instants are for `missed` to decide: an instant that expired would end the chain
@@ -136,6 +146,12 @@ def instant_message(
 def mark_of(timing: Timing) -> str:
     """A short text that tells it from other timings."""
     return f"{zlib.crc32(msgspec.json.encode(timing)):08x}"
+
+
+def called_of(headers: Mapping[str, str]) -> Called | None:
+    """What was called before the instant that a message is of, as far as is known."""
+    times = headers.get(CALLED, "").split()
+    return Called(*map(int, times)) if len(times) == 2 and all(map(str.isdecimal, times)) else None
 
 
 def instant_of(claimed: Claimed) -> Instant | None:

@@ -66,7 +66,8 @@ create or replace function bide.hand_out(
 ) language plpgsql
 set search_path = pg_catalog, pg_temp set lock_timeout = '1s'
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
--- One row for each delivery; then one with the next due time, the engine's now, and how many µs all this took.
+-- One row for each delivery; then one with the next due time, the engine's now, how many µs all this took, and what the
+-- server's clock shows.
 -- firsts: for each topic a due time before which nothing is looked for.
 #variable_conflict use_column
 declare
@@ -131,7 +132,7 @@ begin
         next_due := least(next_due, soonest);
     end loop;
     return query select null::bigint, null, null::bytea, null, null, next_due, now,
-        (extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000)::int, 0, 0::bigint, 0::bigint, null::bigint;
+        (extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000)::int, 0, 0::bigint, 0::bigint, wall - us / 1000 + now;
 end $$;
 
 create or replace function bide.claim(

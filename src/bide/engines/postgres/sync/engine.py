@@ -72,6 +72,7 @@ class Postgres(Engine):
         self._upkeep = Bounds()
         self._long = LongTransactions()
         self._tended = -TEND  # when nothing was left to tend
+        self._ahead = 0
 
     def open(self) -> None:
         if self._waking is None:
@@ -93,6 +94,9 @@ class Postgres(Engine):
         if self._waking is not None:
             self._waking.abandon()
         self._connections.abandon()
+
+    def ahead(self, ref: Ref) -> int:
+        return self._ahead
 
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
         if not messages:
@@ -122,7 +126,7 @@ class Postgres(Engine):
         waking, began = self._awake(), time.monotonic()
         quiet = waking.quiet(waking.claims, topics)
         args = [list(topics), rows.numbers(firsts), limit, lease, request or self._request(), quiet, now]
-        claim, took, unreadable = rows.claim_of(self._ask("claim", args))
+        claim, self._ahead, took, unreadable = rows.claim_of(self._ask("claim", args))
         if unreadable:
             self._bury(unreadable, now)
         waking.looked(topics, began)

@@ -49,6 +49,7 @@ class AsyncShard:
         self.clock: ServerClock = connections.server.clock
         self.calls: AsyncCalls = AsyncCalls(number, namespace, connections, first.calls if first else None)
         self._namespace = namespace
+        self.ahead: int = 0  # ms by which engine time was ahead of the server's clock, as the last claim told
         self._lead = Lead()
         self._purged: dict[tuple[str, State], bytes] = {}  # where unfinished purges go on
 
@@ -154,8 +155,9 @@ class AsyncShard:
         """
         asked = (me, request, str(lease), str(limit), str(keep), "1" if woken else "0")
         began = time.monotonic()
-        reply = await self.calls.do("claim", (*asked, *topics), now, patience=patience)
+        reply = delivering.ClaimReply(*await self.calls.do("claim", (*asked, *topics), now, patience=patience))
         ended = time.monotonic()
+        self.ahead = int(reply.now) - reply.wall
         return delivering.claim_answer(self.number, request, reply, lambda us, due: self._lead.plan(began, ended, us, due))
 
     async def leave(self, me: str, topics: Sequence[str]) -> bool:

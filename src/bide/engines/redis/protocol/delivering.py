@@ -51,6 +51,7 @@ class ClaimReply(NamedTuple):
     topics: Sequence[bytes]  # their numbers and names by turns
     upkeep: bytes  # no upkeep is needed before
     us: bytes  # now
+    wall: int  # what the server's clock shows, in ms
     positions: Sequence[int] | None = None  # of what an earlier claim of this request holds still
 
 
@@ -58,8 +59,7 @@ Plan: TypeAlias = Callable[[int, int | None], float | None]
 """When to claim again, by when a claim ran in µs and the due time in ms."""
 
 
-def claim_answer(shard: int, request: str, answer: Sequence[Any], plan: Plan) -> Claim:
-    reply = ClaimReply(*answer)
+def claim_answer(shard: int, request: str, reply: ClaimReply, plan: Plan) -> Claim:
     names: dict[bytes, str] = {}
     for digits, name in zip(reply.topics[::2], reply.topics[1::2], strict=True):
         names[int(digits, 16).to_bytes(TOPIC, "big")] = name.decode()

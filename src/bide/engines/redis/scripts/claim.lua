@@ -3,7 +3,8 @@
 -- limit, of how many topics room is kept, whether a token may have woken it, then topics, beginning with these.
 -- Gives: now, when to come back ('' for never), whether more was there than one script may do, the claim's number, the
 -- full ids in one string, the values, of what has more beside its value: position, life, large body, when its first attempt
--- began; of each topic: its number, name; up to when no upkeep is needed; now in µs; and, when this request has claimed before, the positions of what it still holds.
+-- began; of each topic: its number, name; up to when no upkeep is needed; now in µs; the server's clock in ms; and, when this
+-- request has claimed before, the positions of what it still holds.
 
 -- include: begin layout topics wake keys holding expiries finish leases open take
 
@@ -121,7 +122,7 @@ local function reply_with(number, fulls, due, more)
     end
   end
   local when = due == FAR and '' or format('%d', due)
-  return {format('%d', now), when, more and 1 or 0, number, fulls, T.values, told_beside(), named, format('%d', upkeep), format('%d', us)}
+  return {format('%d', now), when, more and 1 or 0, number, fulls, T.values, told_beside(), named, format('%d', upkeep), format('%d', us), wall}
 end
 
 local function hand_out_again(held)
@@ -139,7 +140,7 @@ local function hand_out_again(held)
     end
   end
   local reply = reply_with(held.number, table.concat(fulls), FAR, false)
-  reply[11] = positions
+  reply[12] = positions
   return reply
 end
 

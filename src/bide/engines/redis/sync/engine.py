@@ -117,6 +117,10 @@ class Redis(Engine):
             return (self._namespace.shard_of_id(item),)
         return self._namespace.shards_of_ref(item) if isinstance(item, Ref) else self._sends.shards_of(item)
 
+    def ahead(self, ref: Ref) -> int:
+        numbers = self._namespace.shards_of_ref(ref)
+        return max((shard.ahead for shard in self._opened() if shard.number in numbers), default=0)
+
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
         self._opened()
         return self._sends.put(messages, now)

@@ -47,6 +47,7 @@ class Shard:
         self.clock: ServerClock = connections.server.clock
         self.calls: Calls = Calls(number, namespace, connections, first.calls if first else None)
         self._namespace = namespace
+        self.ahead: int = 0  # ms by which engine time was ahead of the server's clock, as the last claim told
         self._lead = Lead()
         self._purged: dict[tuple[str, State], bytes] = {}  # where unfinished purges go on
 
@@ -152,8 +153,9 @@ class Shard:
         """
         asked = (me, request, str(lease), str(limit), str(keep), "1" if woken else "0")
         began = time.monotonic()
-        reply = self.calls.do("claim", (*asked, *topics), now, patience=patience)
+        reply = delivering.ClaimReply(*self.calls.do("claim", (*asked, *topics), now, patience=patience))
         ended = time.monotonic()
+        self.ahead = int(reply.now) - reply.wall
         return delivering.claim_answer(self.number, request, reply, lambda us, due: self._lead.plan(began, ended, us, due))
 
     def leave(self, me: str, topics: Sequence[str]) -> bool:

@@ -1,0 +1,1 @@
+-- Functions only: a claim tells the server's clock.

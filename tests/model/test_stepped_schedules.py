@@ -1,0 +1,118 @@
+"""Schedules go by the server's clock as it stands, also after it was ahead for a moment."""
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+import pytest
+
+from bide import Worker, current
+from bide.clock import epoch_ms
+from bide.worker import planning
+from tests.model.stepped import HOUR, Place
+from tests.worker.conftest import once as until
+
+DAY = 24 * HOUR
+MINUTE = 60_000
+
+
+class Call(NamedTuple):
+    planned: int
+    clock: int  # when the handler began
+
+
+@pytest.fixture(autouse=True)
+def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "LOOK", 0.1)
+
+
+def scheduled(place: Place, schedule: str, **options: Any) -> list[Call]:
+    """The calls of a schedule's handler, as they are made."""
+    calls: list[Call] = []
+
+    @place.queue.every(schedule, topic="tick", **options)
+    async def tick() -> None:
+        planned_at = current().planned_at
+        assert planned_at is not None
+        calls.append(Call(epoch_ms(planned_at), place.wall()))
+
+    return calls
+
+
+def working(place: Place) -> Worker:
+    return Worker(place.queue, grace=0)
+
+
+async def be_ahead(place: Place, calls: list[Call]) -> int:
+    """A day, until the handler is called for an instant of that day. Gives what the clock shows when it is right again."""
+    begin = place.wall()
+    place.clock.step(DAY)
+    await until(lambda: calls[-1].planned > begin + 0.9 * 1_000 * DAY)
+    place.clock.set_right()
+    return place.wall()
+
+
+@pytest.mark.parametrize("missed", ["once", "skip", "all"])
+async def test_an_interval_goes_on_after_the_clock_was_a_day_ahead(missed: str, place: Place) -> None:
+    calls = scheduled(place, "1s", missed=missed)
+    async with working(place):
+        await until(lambda: len(calls) >= 1)
+        right = await be_ahead(place, calls)
+        await until(lambda: sum(right < each.planned < right + HOUR * 1_000 for each in calls) >= 4)
+    judge(calls, right)
+
+
+async def test_an_interval_goes_on_when_the_clock_was_set_right_while_no_worker_ran(place: Place) -> None:
+    calls = scheduled(place, "1s")
+    async with working(place):
+        await until(lambda: len(calls) >= 1)
+        begin = place.wall()
+        place.clock.step(DAY)
+        await until(lambda: calls[-1].planned > begin + 0.9 * 1_000 * DAY)
+    place.clock.set_right()
+    right = place.wall()
+    async with working(place):
+        await until(lambda: sum(right < each.planned < right + HOUR * 1_000 for each in calls) >= 4)
+    judge(calls, right)
+
+
+async def test_cron_goes_on_with_the_next_instant_of_the_right_clock(place: Place) -> None:
+    minute = -(-place.wall() // MINUTE) * MINUTE
+    calls = scheduled(place, "* * * * *")
+    place.clock.step((minute - place.wall()) / 1_000 - 0.5)
+    ahead = place.clock.ahead
+    async with working(place):
+        await until(lambda: len(calls) == 1)
+        place.clock.step(2 * DAY)
+        await until(lambda: len(calls) == 2)  # once for all that have passed
+        place.clock.step(ahead - place.clock.ahead)
+        following = minute + 2 * MINUTE  # the one before was called, as far as the clock showed
+        await until(lambda: planned_next(place) == following)
+        place.clock.step((following - place.wall()) / 1_000 - 0.5)
+        await until(lambda: len(calls) == 3)
+    assert [each.planned for each in calls] == [minute, minute + MINUTE, following]
+    judge(calls, following)
+
+
+async def test_a_clock_that_is_set_back_a_little_does_not_bring_an_instant_again(place: Place) -> None:
+    minute = -(-place.wall() // MINUTE) * MINUTE
+    calls = scheduled(place, "* * * * *")
+    place.clock.step((minute - place.wall()) / 1_000 - 0.5)
+    async with working(place):
+        await until(lambda: len(calls) == 1)
+        place.clock.step(-20.0)
+    async with working(place):  # announces anew
+        place.queue.send("other")
+        await until(lambda: planned_next(place) is not None)
+    assert planned_next(place) == minute + MINUTE
+    assert [each.planned for each in calls] == [minute]
+
+
+def planned_next(place: Place) -> int | None:
+    [info] = place.queue.schedules()
+    return info.next
+
+
+def judge(calls: list[Call], right: int) -> None:
+    """No instant comes early by the clock, and none twice."""
+    assert Counter(each.planned for each in calls).most_common(1)[0][1] == 1
+    assert not [each for each in calls if each.planned > each.clock and each.planned < right + 1_000 * HOUR]
