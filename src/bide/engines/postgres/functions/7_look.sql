@@ -102,21 +102,17 @@ begin
     end if;
 end $$;
 
-create or replace function bide.held(of_id bigint, out since bigint, out token bigint, out request text) language sql stable as $$
--- What a row of `stored` has no room for, as the release before reads those: since when a message waits, and what it is leased by.
-    select m.since, case when m.until is not null then m.token end, case when m.until is not null then m.request end
-    from bide.message m where m.id = any (array[of_id])  -- see settle
-$$;
-
 create or replace function bide.get_all(ids bigint[], topics text[], keys text[], given bigint)
 returns table (place bigint, now bigint, it bide.stored, traces bytea[], since bigint, token bigint, request text)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+-- A row of `stored` has no room for since when a message waits and what it is leased by, as the release before reads those.
 begin
     return query
-        select l.place, l.now, l.it, l.traces, h.since, h.token, h.request
-        from bide.look_up(ids, topics, keys, given) as l, lateral bide.held((l.it).id) as h;
+        select l.place, l.now, l.it, l.traces, m.since,
+            case when m.until is not null then m.token end, case when m.until is not null then m.request end
+        from bide.look_up(ids, topics, keys, given) as l left join bide.message m on m.id = any (array[(l.it).id]);  -- see settle
 end $$;
 
 create or replace function bide.scan_all(of text, state text, stage int, instant bigint, after bigint, places int, given bigint)
@@ -125,9 +121,10 @@ set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 begin
     return query
-        select s.now, s.stage_of, s.it, h.since, h.token, h.request
-        from bide.scan(of, state, stage, instant, after, places, given) with ordinality as s(now, stage_of, it, place),
-            lateral bide.held((s.it).id) as h
+        select s.now, s.stage_of, s.it, m.since,
+            case when m.until is not null then m.token end, case when m.until is not null then m.request end
+        from bide.scan(of, state, stage, instant, after, places, given) with ordinality as s(now, stage_of, it, place)
+        left join bide.message m on m.id = any (array[(s.it).id])  -- see settle
         order by s.place;
 end $$;
 

@@ -1,1 +1,0 @@
--- Functions only: a claim tells the server's clock.

@@ -1,1 +1,0 @@
--- Functions only: what is looked at tells since when it waits, and what it is leased by.
