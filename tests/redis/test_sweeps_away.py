@@ -18,12 +18,12 @@ async def place_of(masters: RedisCluster, queue: AsyncQueue, shard: int) -> str:
     return f"127.0.0.1:{node.port}"
 
 
-async def sent(queue: AsyncQueue, *, dead: bool) -> list[str]:
+async def sent(queue: AsyncQueue, *, dead: bool, topic: str = "t") -> list[str]:
     """So many messages of each shard, in their order."""
-    some = [Outgoing(shard, key=key) for shard in range(SHARDS) for key in keys_of(shard, MANY)]
-    messages = await queue.send_many("t", some)
+    some = [Outgoing(shard, key=key) for shard in range(SHARDS) for key in keys_of(shard, MANY, topic)]
+    messages = await queue.send_many(topic, some)
     if dead:
-        for delivery in await queue.receive("t", limit=SHARDS * MANY):
+        for delivery in await queue.receive(topic, limit=SHARDS * MANY):
             await delivery.bury("broken")
     return [each.id for each in messages]
 

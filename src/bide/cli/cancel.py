@@ -8,7 +8,7 @@ from bide.cli.exits import Exit, WrongUsage
 from bide.cli.options import IdOrTopic, Json, Section
 from bide.cli.output import echo, echo_json
 from bide.cli.queues import QueueOptions
-from bide.cli.sweep import DryRun, Filters, Meant, Steps, Yes, carry_out, counts_of, left_out
+from bide.cli.sweep import DryRun, Filters, Meant, Steps, Yes, carry_out, counts_of, ended, left_out
 from bide.cli.target import CODES, ENDS, Target, refused
 from bide.core.amounts import plural
 from bide.types import CancelResult, Where
@@ -81,8 +81,8 @@ def _many(options: QueueOptions, topic: str, where: Where | None, *, dry: bool, 
         return step
     if as_json:
         echo_json(counts_of(topic, "cancelled", step, running=step.running))
-    elif step.asked:
-        echo(f"Cancelled {plural(step.done, 'message')} of {topic}.{left_out(step.asked, step.done, step.running)}")
+    elif step.asked or step.missing:
+        echo(f"Cancelled {plural(step.done, 'message')} of {topic}.{left_out(step)}")
     else:
         echo(meant.none())
-    return Exit.OK
+    return ended(step, named=False)

@@ -9,7 +9,7 @@ from bide.cli.listing import LISTED, is_many, print_pages, read_pages
 from bide.cli.options import ONLY_DEAD, Delay, Json, JsonLines, Section, TopicOrPattern, Topics, parse_duration
 from bide.cli.output import echo, echo_json, local, note, relative
 from bide.cli.queues import QueueOptions
-from bide.cli.sweep import DryRun, Filters, Meant, Steps, carry_out, counts_of, find_topics, left_out
+from bide.cli.sweep import DryRun, Filters, Meant, Steps, carry_out, counts_of, ended, find_topics, left_out
 from bide.cli.table import Table
 from bide.core.when import duration_ms
 from bide.types import Info
@@ -61,7 +61,8 @@ def _row(info: Info, now: int) -> tuple[str, ...]:
     help="Deliver dead letters again, with all their attempts: by id, or --all.\n\n"
     "--error, --key, --older and --younger choose some of --all. With --spread, they fall due evenly over a time, so that "
     "they don't arrive together.\n\n"
-    "Exit code 0: done. 4: some ids are not dead letters of this topic; the others were requeued.\n\n" + ONLY_DEAD,
+    "Exit code 0: done. 4: some ids are not dead letters of this topic; the others were requeued. 1: a server of "
+    "several did not answer; what the others have was requeued.\n\n" + ONLY_DEAD,
     examples=(
         ("bide requeue order.pack 00000000002a1f3c", "one, due now"),
         ("bide requeue order.pack --all --delay 10m", "all, due in ten minutes"),
@@ -104,14 +105,14 @@ def requeue(
         return step
     if as_json:
         echo_json(counts_of(topic, "requeued", step, keyless=step.keyless))
-    elif not step.asked:
+    elif not step.asked and not step.missing:
         echo(meant.none())
     else:
-        echo(f"Requeued {step.done:,} of {meant.words(step.asked)}.{left_out(step.asked, step.done)}")
+        echo(f"Requeued {step.done:,} of {meant.words(step.asked)}.{left_out(step)}")
         if step.keyless:
             their = "its" if step.keyless == 1 else "their"
             echo(f"{step.keyless:,} of them lost {their} key, because a newer message has it.")
-    return Exit.GONE if meant.ids and step.done < step.asked else Exit.OK
+    return ended(step, named=bool(meant.ids))
 
 
 def check_named(topic: str, ids: list[str] | None, *, whole: bool, filtered: bool) -> None:

@@ -9,7 +9,7 @@ from bide.cli.exits import Exit, WrongUsage
 from bide.cli.options import ONLY_DEAD, Json, Section, TopicOrPattern
 from bide.cli.output import echo, echo_json
 from bide.cli.queues import QueueOptions
-from bide.cli.sweep import DryRun, Filters, Meant, Steps, Yes, carry_out, counts_of, left_out
+from bide.cli.sweep import DryRun, Filters, Meant, Steps, Yes, carry_out, counts_of, ended, left_out
 
 if TYPE_CHECKING:
     from bide.engines.sync import Engine
@@ -22,7 +22,8 @@ section: Section = Section("Topics")
     help="Permanently delete messages of a topic: those in one state, or dead letters by their ids.\n\n"
     "--error, --key, --older and --younger choose some of a state. Leased messages can't be deleted. The command shows the "
     "number and asks first. Without a terminal, it needs --yes.\n\n"
-    "Exit code 0: done. 4: some ids are not dead letters of this topic; the others were deleted.\n\n" + ONLY_DEAD,
+    "Exit code 0: done. 4: some ids are not dead letters of this topic; the others were deleted. 1: a server of "
+    "several did not answer; what the others have was deleted.\n\n" + ONLY_DEAD,
     examples=(
         ("bide purge order.pack --state dead", "asks"),
         ("bide purge order.pack --state dead --yes", "does not ask"),
@@ -69,8 +70,8 @@ def purge(
         return step
     if as_json:
         echo_json(counts_of(topic, "purged", step, state=of))
-    elif step.asked:
-        echo(f"Deleted {meant.words(step.done)}.{left_out(step.asked, step.done, step.running)}")
+    elif step.asked or step.missing:
+        echo(f"Deleted {meant.words(step.done)}.{left_out(step)}")
     else:
         echo(meant.none())
-    return Exit.GONE if meant.ids and step.done < step.asked else Exit.OK
+    return ended(step, named=bool(meant.ids))

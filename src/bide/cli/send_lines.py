@@ -16,7 +16,7 @@ from bide.cli.progress import progress
 from bide.cli.queues import QueueOptions
 from bide.core import json_shapes
 from bide.core.amounts import plural
-from bide.errors import BadBody, BadMessage, BideError, PartlySent
+from bide.errors import BadBody, BadMessage, BideError, ConfirmTimeout, OutcomeUnknown, PartlySent
 from bide.types import Outgoing, Sent
 
 if TYPE_CHECKING:
@@ -50,17 +50,18 @@ def send_lines(
                     moved(sender.accepted)
             except BideError as error:
                 note(f"bide: {error}")
-                note(f"Accepted before the error: {plural(sender.accepted, 'message')}.")
+                note(f"Accepted before the error: {plural(sender.accepted, 'message')}.{sender.again(f'{sender.last + 1},$p')}")
                 return Exit.FAILED
             except KeyboardInterrupt:
-                note(f"Stopped. Accepted: {plural(sender.accepted, 'message')}, and possibly some of the next {BATCH:,}.")
+                accepted = plural(sender.accepted, "message")
+                note(f"Stopped. Accepted: {accepted}, and possibly some of the next {BATCH:,}.{sender.again()}")
                 return Exit.STOPPED
     if not as_json:
         known = sender.accepted - sender.created
         echo(
             f"Sent {plural(sender.accepted, 'message')} to {topic}." + (f" {known:,} of them existed already." if known else "")
         )
-    return Exit.OK
+    return sender.ended()
 
 
 class _Sender:
@@ -72,23 +73,60 @@ class _Sender:
         self._queue = queue
         self._topic = topic
         self._operation = operation
+        self.last: int = 0  # number of the last line of a batch that was sent, but for the lines below
         self._batches = 0
         self._as_json = as_json
+        self._unsure: list[int] = []  # numbers of lines that may not have been sent
+        self._lost = False  # nothing is known of the batch before
+        self._error: OutcomeUnknown | None = None  # the first of a part
 
     def send(self, batch: list[Line]) -> None:
-        """Send a batch. Each batch has an operation of its own, so that the same lines sent again add nothing."""
+        """Send a batch. Each batch has an operation of its own, so that the same lines sent again add nothing.
+
+        Goes on after one of which a part was done, or all and not confirmed.
+        """
         operation = None if self._operation is None else f"{self._operation}/{self._batches}"
         self._batches += 1
         try:
             self._count(self._queue.send_many(self._topic, [line.message for line in batch], operation=operation))
+            self.last, self._lost = batch[-1].number, False
         except PartlySent as error:
             self._count(error.sent)
+            self.last = batch[len(error.sent) - 1].number
             raise
+        except OutcomeUnknown as error:
+            answers = error.answers or [None] * len(batch)
+            self._count([each for each in answers if each is not None])
+            self._unsure += [line.number for line, each in zip(batch, answers, strict=True) if each is None]
+            self._error, self.last = self._error or error, batch[-1].number
+            lost = not error.answers and not isinstance(error, ConfirmTimeout)
+            if lost and self._lost:  # twice in a row: there is no other part that could answer
+                raise
+            self._lost = lost
         except BadMessage as error:
             item = _ITEM.match(str(error))
             if item is None:
                 raise
             raise type(error)(f"Line {batch[int(item[1])].number:,}: {str(error)[item.end() :]}") from error
+
+    def ended(self) -> Exit:
+        """How the command ends when all lines were tried."""
+        if self._error is None:
+            return Exit.OK
+        note(f"bide: {self._error}")
+        note(f"{plural(len(self._unsure), 'line')} may not have been sent.{self.again()}")
+        return Exit.FAILED
+
+    def again(self, rest: str | None = None) -> str:
+        """How to send the lines that may not have been sent. `rest`: and those that were not, as `sed` calls them."""
+        lines = [*_ranges(self._unsure), *([rest] if rest else [])]
+        if not lines:
+            return ""
+        command = f"sed -n '{';'.join(lines)}' FILE | bide send {self._topic} -"
+        if self._operation is not None and self._queue.capabilities.idempotent:
+            return f" Run the same command again within ten minutes: nothing is sent twice. Later, send only these: {command}"
+        twice = ", of which some may be sent twice" if self._unsure else ""
+        return f" To send the rest{twice}: {command}"
 
     def _count(self, answers: list[Sent]) -> None:
         self.accepted += len(answers)
@@ -97,6 +135,13 @@ class _Sender:
             for each in answers:
                 echo_json(json_shapes.sent(each))
             flush()  # a program that reads along knows what was accepted
+
+
+def _ranges(numbers: list[int]) -> Iterator[str]:
+    """Lines as `sed` prints them."""
+    for _, each in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        run = [number for _, number in each]
+        yield f"{run[0]}p" if len(run) == 1 else f"{run[0]},{run[-1]}p"
 
 
 def parse_body(written: str | bytes, *, text: bool) -> object:

@@ -9,12 +9,13 @@ import typer
 
 from bide.cli.exits import Exit, WrongUsage
 from bide.cli.options import parse_duration
-from bide.cli.output import echo, echo_json, escaped, note, now_ms, relative
+from bide.cli.output import echo, echo_json, escaped, note, note_missing, now_ms, relative
 from bide.cli.progress import progress
 from bide.cli.table import Table
 from bide.core import json_shapes
 from bide.core.amounts import plural
-from bide.types import Info, State, Stats, Where
+from bide.errors import EngineError
+from bide.types import Info, State, Where
 
 if TYPE_CHECKING:
     from bide.engines.sync import Engine
@@ -102,29 +103,18 @@ class Meant(NamedTuple):
         kind = "dead letters" if self.name == "dead" else f"{self.name} messages"
         return f"{self.pattern} has no {kind}{'' if self.where is None else ' that match'}."
 
-    def stored(self) -> int | None:
-        """How many messages there are in these states, whether they are meant or not. None: the engine counts nothing."""
+    def look(self) -> "Look":
+        """What is stored in these states, whether it is meant or not."""
         if not self.queue.capabilities.inspect:
-            return None
-        told: list[int] = [getattr(counts, state) for counts in self._counts() for state in self.states]
-        return sum(told)
-
-    def is_about(self) -> bool:
-        return any(counts.about for counts in self._counts())
-
-    def _counts(self) -> list[Stats]:
-        from bide.queue.choosing import complete
-
+            return Look()
         topics = self.topics
-        if topics == [self.pattern]:
-            return [complete(self.queue.stats(self.pattern))]
-        each = complete(self.queue.stats()).topics
-        return [each[topic] for topic in topics if topic in each]
+        whole = self.queue.stats(self.pattern if topics == [self.pattern] else None)
+        each = [whole] if topics == [self.pattern] else [whole.topics[topic] for topic in topics if topic in whole.topics]
+        told: list[int] = [getattr(counts, state) for counts in each for state in self.states]
+        return Look(sum(told), any(counts.about for counts in each), tuple(whole.missing))
 
-    def pages(self) -> Iterator[Iterable[Info]]:
-        """All that are meant, as they are now."""
-        from bide.queue.choosing import complete
-
+    def pages(self, absent: set[str]) -> Iterator[Iterable[Info]]:
+        """All that are meant, as they are now. `absent` gets the servers that did not answer."""
         if self.ids and self.queue.capabilities.lookup:
             found = (self.queue.get(id) for id in self.ids)
             yield [info for info in found if info and info.topic == self.pattern and info.state in self.states]
@@ -133,20 +123,28 @@ class Meant(NamedTuple):
             for state in self.states:
                 after, more = None, True
                 while more:
-                    page = complete(self.queue.messages(topic, state=state, limit=PAGE, after=after, where=self.where))
+                    page = self.queue.messages(topic, state=state, limit=PAGE, after=after, where=self.where)
+                    absent.update(page.missing)
                     yield [info for info in page if info.id in self.ids] if self.ids else page
                     after, more = page.after, page.after is not None
 
     def counted(self) -> tuple[int, list[Info]]:
         """How many are meant, and the first of them."""
-        count, first = 0, list[Info]()
+        count, first, absent = 0, list[Info](), set[str]()
         with progress(f"counting {self.pattern}", None) as moved:
-            for page in self.pages():
+            for page in self.pages(absent):
                 found = list(page)
                 first += found[: FIRST - len(first)]
                 count += len(found)
                 moved(count)
+        note_missing(sorted(absent))
         return count, first
+
+
+class Look(NamedTuple):
+    stored: int | None = None  # messages; None: the engine counts nothing
+    about: bool = False
+    missing: tuple[str, ...] = ()
 
 
 def carry_out(
@@ -194,11 +192,12 @@ def _ask(meant: Meant, question: str, *, yes: bool) -> bool:
         return True
     if not sys.stdin.isatty():
         raise WrongUsage("There is no terminal to ask at. Add --yes to do it without asking, or --dry-run to look.")
-    stored = None if meant.where is not None or meant.ids else meant.stored()
-    many = meant.counted()[0] if stored is None else stored
+    look = Look() if meant.where is not None or meant.ids else meant.look()
+    note_missing(look.missing)
+    many = meant.counted()[0] if look.stored is None else look.stored
     if not many:
         return True
-    about = "about " if stored is not None and meant.is_about() else ""
+    about = "about " if look.about else ""
     text = f"{question} {about}{meant.words(many)}?"
     print(escaped(text), "[y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
@@ -211,27 +210,42 @@ def work(meant: Meant, what: str, steps: Callable[["Engine", str], Steps]) -> "S
     """Change the messages, topic by topic, and show how far it has come."""
     from bide.queue.choosing import Step
 
-    engine, total, done = meant.queue.session.engine(), len(meant.ids) or meant.stored(), Step()
+    engine, look = meant.queue.session.engine(), Look() if meant.ids else meant.look()
+    done = Step(missing=look.missing)
     try:
-        with progress(f"{what} {meant.pattern}", total) as moved:
+        with progress(f"{what} {meant.pattern}", len(meant.ids) or look.stored) as moved:
             for topic in meant.topics:
                 before = done
                 for step in steps(engine, topic):
-                    done = Step(*(a + b for a, b in zip(before, step, strict=True)))
+                    done = before.plus(step)
                     moved(done.seen)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, EngineError):
         note(f"Stopped. Changed by then: {plural(done.done, 'message')}, and possibly one more page.")
         raise
     return done
 
 
-def left_out(asked: int, done: int, running: int = 0) -> str:
+def ended(step: "Step", *, named: bool) -> Exit:
+    """How the command ends, when it has said what was done. `named`: the messages were, by their ids."""
+    if step.missing:
+        servers = ", ".join(step.missing)
+        note(
+            f"bide: {servers} does not answer and may have more of the messages. What the other servers have is done: run the "
+            "command again when it answers."
+        )
+        return Exit.FAILED
+    return Exit.GONE if named and step.done < step.asked else Exit.OK
+
+
+def left_out(step: "Step") -> str:
     """What became of those that were meant and were not changed."""
-    gone = asked - done - running
+    running, gone = step.running, step.asked - step.done - step.running
     parts = []
     if running:
         parts.append(f"{plural(running, 'message')} {'is' if running == 1 else 'are'} with a worker now.")
-    if gone:
+    if gone and step.missing:
+        parts.append(f"{plural(gone, 'message')} had moved or ended before, or could not be reached.")
+    elif gone:
         parts.append(f"{plural(gone, 'message')} had moved or ended before.")
     return "".join(f" {each}" for each in parts)
 
@@ -239,4 +253,4 @@ def left_out(asked: int, done: int, running: int = 0) -> str:
 def counts_of(pattern: str, name: str, step: "Step", **more: Any) -> dict[str, Any]:
     """The JSON of a change of many messages."""
     gone = step.asked - step.done - step.running
-    return {"topic": pattern, name: step.done, **more, "asked": step.asked, "gone": gone}
+    return {"topic": pattern, name: step.done, **more, "asked": step.asked, "gone": gone, "missing": step.missing}

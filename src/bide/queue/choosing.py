@@ -46,6 +46,26 @@ class Step(NamedTuple):
     done: int = 0
     keyless: int = 0
     running: int = 0
+    missing: tuple[str, ...] = ()  # servers that did not answer: what the others have is done
+
+    def plus(self, other: "Step") -> "Step":
+        """What both have done together."""
+        return Step(
+            self.seen + other.seen,
+            self.asked + other.asked,
+            self.done + other.done,
+            self.keyless + other.keyless,
+            self.running + other.running,
+            tuple(sorted({*self.missing, *other.missing})),
+        )
+
+    def check(self) -> None:
+        """At the end. Raises OutcomeUnknown if a server did not answer."""
+        if self.missing:
+            raise OutcomeUnknown(
+                f"{', '.join(self.missing)} does not answer and may have some of the messages. What the other servers have is "
+                f"done, {self.done:,} in all: try again later for the rest."
+            )
 
 
 def complete(found: C) -> C:
@@ -65,13 +85,9 @@ class Absent:
         self._servers.update(found.missing)
         return found
 
-    def check(self, done: int) -> None:
-        """At the end. Raises OutcomeUnknown if there were any."""
-        if self._servers:
-            raise OutcomeUnknown(
-                f"{', '.join(sorted(self._servers))} does not answer and may have some of the messages. What the other servers "
-                f"have is done, {done:,} in all: try again later for the rest."
-            )
+    def left_out(self, step: Step) -> Step:
+        """The last step, which names them."""
+        return step._replace(missing=tuple(sorted(self._servers)))
 
 
 def share(total: int, place: int, count: int, spread: int) -> tuple[int, int]:

@@ -41,6 +41,7 @@ async def last(steps: AsyncGenerator[Step, None]) -> Step:
     step = Step()
     async for each in steps:
         step = each
+    step.check()
     return step
 
 
@@ -52,20 +53,21 @@ async def requeue_named(
         part = ids[first : first + MAX_BATCH]
         step = await _requeue(engine, topic, part, delay, share(len(ids), first, len(part), spread), step, absent)
         yield step
-    absent.check(step.done)
+    yield absent.left_out(step)
 
 
 async def requeue_all(engine: AsyncEngine, topic: str, delay: int, spread: int) -> AsyncGenerator[Step, None]:
     absent = Absent()
     total = await count_dead(engine, topic, absent)
-    done, keyless, more = 0, 0, True
-    while more and done < total:
-        count = min(MAX_BATCH, total - done)
-        begin, over = share(total, done, count, spread)
+    step, more = Step(), True
+    while more and step.done < total:
+        count = min(MAX_BATCH, total - step.done)
+        begin, over = share(total, step.done, count, spread)
         page = absent.heard(await engine.requeue(topic, delay=delay + begin, over=over, limit=count))
-        done, keyless, more = done + page.count, keyless + page.keyless, page.more
-        yield Step(done, total, done, keyless)
-    absent.check(done)
+        done, more = step.done + page.count, page.more
+        step = Step(done, total, done, step.keyless + page.keyless)
+        yield step
+    yield absent.left_out(step)
 
 
 async def requeue_chosen(
@@ -84,7 +86,7 @@ async def requeue_chosen(
             step = await _requeue(engine, topic, part, delay, share(many, step.asked, len(part), spread), step, absent)
         step = step._replace(seen=seen)
         yield step
-    absent.check(step.done)
+    yield absent.left_out(step)
 
 
 async def _requeue(
@@ -97,12 +99,13 @@ async def _requeue(
 
 
 async def purge_named(engine: AsyncEngine, topic: str, ids: Sequence[str]) -> AsyncGenerator[Step, None]:
-    done, absent = 0, Absent()
+    step, absent = Step(), Absent()
     for first in range(0, len(ids), MAX_BATCH):
         part = ids[first : first + MAX_BATCH]
-        done += absent.heard(await engine.purge(topic, "dead", part)).count
-        yield Step(first + len(part), first + len(part), done)
-    absent.check(done)
+        page = absent.heard(await engine.purge(topic, "dead", part))
+        step = Step(first + len(part), first + len(part), step.done + page.count)
+        yield step
+    yield absent.left_out(step)
 
 
 async def purge_all(engine: AsyncEngine, topic: str, state: State) -> AsyncGenerator[Step, None]:
@@ -113,7 +116,7 @@ async def purge_all(engine: AsyncEngine, topic: str, state: State) -> AsyncGener
         done += page.count
         more = page.more and done < total
         yield Step(done, done, done)
-    absent.check(done)
+    yield absent.left_out(Step(done, done, done))
 
 
 async def _stored(engine: AsyncEngine, topic: str, state: State, absent: Absent) -> int:
@@ -126,14 +129,12 @@ async def _stored(engine: AsyncEngine, topic: str, state: State, absent: Absent)
 
 
 async def purge_chosen(engine: AsyncEngine, topic: str, choice: Choice) -> AsyncGenerator[Step, None]:
-    asked = done = 0
-    absent = Absent()
+    step, absent = Step(), Absent()
     async for seen, found in chosen(engine, topic, "dead", choice, absent):
-        if found:
-            done += absent.heard(await engine.purge(topic, "dead", [each.id for each in found])).count
-        asked += len(found)
-        yield Step(seen, asked, done)
-    absent.check(done)
+        done = absent.heard(await engine.purge(topic, "dead", [each.id for each in found])).count if found else 0
+        step = Step(seen, step.asked + len(found), step.done + done)
+        yield step
+    yield absent.left_out(step)
 
 
 async def cancel_chosen(engine: AsyncEngine, topic: str, states: Sequence[State], choice: Choice) -> AsyncGenerator[Step, None]:
@@ -150,4 +151,4 @@ async def cancel_chosen(engine: AsyncEngine, topic: str, states: Sequence[State]
             )
             yield step
         before = step.seen
-    absent.check(step.done)
+    yield absent.left_out(step)

@@ -41,6 +41,7 @@ def last(steps: Generator[Step, None, None]) -> Step:
     step = Step()
     for each in steps:
         step = each
+    step.check()
     return step
 
 
@@ -50,20 +51,21 @@ def requeue_named(engine: Engine, topic: str, ids: Sequence[str], delay: int, sp
         part = ids[first : first + MAX_BATCH]
         step = _requeue(engine, topic, part, delay, share(len(ids), first, len(part), spread), step, absent)
         yield step
-    absent.check(step.done)
+    yield absent.left_out(step)
 
 
 def requeue_all(engine: Engine, topic: str, delay: int, spread: int) -> Generator[Step, None, None]:
     absent = Absent()
     total = count_dead(engine, topic, absent)
-    done, keyless, more = 0, 0, True
-    while more and done < total:
-        count = min(MAX_BATCH, total - done)
-        begin, over = share(total, done, count, spread)
+    step, more = Step(), True
+    while more and step.done < total:
+        count = min(MAX_BATCH, total - step.done)
+        begin, over = share(total, step.done, count, spread)
         page = absent.heard(engine.requeue(topic, delay=delay + begin, over=over, limit=count))
-        done, keyless, more = done + page.count, keyless + page.keyless, page.more
-        yield Step(done, total, done, keyless)
-    absent.check(done)
+        done, more = step.done + page.count, page.more
+        step = Step(done, total, done, step.keyless + page.keyless)
+        yield step
+    yield absent.left_out(step)
 
 
 def requeue_chosen(engine: Engine, topic: str, choice: Choice, delay: int, spread: int) -> Generator[Step, None, None]:
@@ -80,7 +82,7 @@ def requeue_chosen(engine: Engine, topic: str, choice: Choice, delay: int, sprea
             step = _requeue(engine, topic, part, delay, share(many, step.asked, len(part), spread), step, absent)
         step = step._replace(seen=seen)
         yield step
-    absent.check(step.done)
+    yield absent.left_out(step)
 
 
 def _requeue(
@@ -93,12 +95,13 @@ def _requeue(
 
 
 def purge_named(engine: Engine, topic: str, ids: Sequence[str]) -> Generator[Step, None, None]:
-    done, absent = 0, Absent()
+    step, absent = Step(), Absent()
     for first in range(0, len(ids), MAX_BATCH):
         part = ids[first : first + MAX_BATCH]
-        done += absent.heard(engine.purge(topic, "dead", part)).count
-        yield Step(first + len(part), first + len(part), done)
-    absent.check(done)
+        page = absent.heard(engine.purge(topic, "dead", part))
+        step = Step(first + len(part), first + len(part), step.done + page.count)
+        yield step
+    yield absent.left_out(step)
 
 
 def purge_all(engine: Engine, topic: str, state: State) -> Generator[Step, None, None]:
@@ -109,7 +112,7 @@ def purge_all(engine: Engine, topic: str, state: State) -> Generator[Step, None,
         done += page.count
         more = page.more and done < total
         yield Step(done, done, done)
-    absent.check(done)
+    yield absent.left_out(Step(done, done, done))
 
 
 def _stored(engine: Engine, topic: str, state: State, absent: Absent) -> int:
@@ -122,14 +125,12 @@ def _stored(engine: Engine, topic: str, state: State, absent: Absent) -> int:
 
 
 def purge_chosen(engine: Engine, topic: str, choice: Choice) -> Generator[Step, None, None]:
-    asked = done = 0
-    absent = Absent()
+    step, absent = Step(), Absent()
     for seen, found in chosen(engine, topic, "dead", choice, absent):
-        if found:
-            done += absent.heard(engine.purge(topic, "dead", [each.id for each in found])).count
-        asked += len(found)
-        yield Step(seen, asked, done)
-    absent.check(done)
+        done = absent.heard(engine.purge(topic, "dead", [each.id for each in found])).count if found else 0
+        step = Step(seen, step.asked + len(found), step.done + done)
+        yield step
+    yield absent.left_out(step)
 
 
 def cancel_chosen(engine: Engine, topic: str, states: Sequence[State], choice: Choice) -> Generator[Step, None, None]:
@@ -146,4 +147,4 @@ def cancel_chosen(engine: Engine, topic: str, states: Sequence[State], choice: C
             )
             yield step
         before = step.seen
-    absent.check(step.done)
+    yield absent.left_out(step)
