@@ -63,6 +63,29 @@ def test_a_delay_does_not_wait_for_the_instants_that_a_clock_behind_holds_back(e
     come_until(exact, held)
 
 
+@pytest.mark.parametrize("first", ["instant", "delay"])
+def test_the_later_of_an_instant_and_a_delay_is_told_by_the_clock_as_it_stands(first: str, exact: Place) -> None:
+    be_ahead(exact, HOUR)
+    wall = exact.wall() + 1_200
+
+    def send(what: str) -> str:
+        when = {"at": moment(wall)} if what == "instant" else {"delay": 0.3}
+        return str(exact.queue.send(TOPIC, ["at", wall], key="k", if_exists="later", **when))
+
+    id = send(first)
+    assert send("delay" if first == "instant" else "instant") == id
+    come_until(exact, {id})
+
+
+def test_the_later_of_an_instant_and_a_longer_delay_is_not_before_the_delay_is_over(exact: Place) -> None:
+    be_ahead(exact, HOUR)
+    exact.queue.send(TOPIC, key="k", if_exists="later", at=moment(exact.wall() + 100))
+    began = time.monotonic()
+    id = str(exact.queue.send(TOPIC, ["at", 0], key="k", if_exists="later", delay=0.6))
+    come_until(exact, {id})
+    assert time.monotonic() - began >= 0.599
+
+
 def test_an_instant_that_a_clock_behind_holds_back_comes_soon_after_that_is_set_forward(exact: Place) -> None:
     be_ahead(exact, HOUR)
     id = exact.send_at(exact.wall() + 1_800_000)
