@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bide import AsyncQueue, ConfirmTimeout, OutcomeUnknown, Queue, Unavailable
+from bide import AsyncQueue, CancelResult, ConfirmTimeout, OutcomeUnknown, Queue, Unavailable
 from bide.engines.base import NewMessage
 from tests.queue.conftest import Awaited
 
@@ -141,3 +141,15 @@ async def test_all_are_ended(queue: Any, verb: str) -> None:
     with pytest.raises(ConfirmTimeout, match="All 2,500 were done, but 1,500 of them not confirmed"):
         await getattr(queue, verb)(held)
     assert (await queue.stats("t")).leased == 0
+
+
+async def test_what_was_cancelled_before_the_engine_went_away_is_told(queue: Any) -> None:
+    sent = await queue.send_many("t", range(COUNT))
+    await be_short(queue, "cancel", False, AWAY)
+    with pytest.raises(OutcomeUnknown, match=r"^1,000 of 2,500 were done, then: it is away$") as unknown:
+        await queue.cancel_many(sent)
+    assert unknown.value.answers == [CancelResult.CANCELLED] * 1_000 + [None] * 1_500
+    assert (await queue.stats("t")).pending == 1_500
+    await be_short(queue, "cancel", AWAY)
+    with pytest.raises(Unavailable):
+        await queue.cancel_many(sent[1_000:])

@@ -48,13 +48,14 @@ class Collected(Generic[R]):
 
     def stop(self, error: BideError) -> None:
         """The next part failed. Raises an error in place of its own, which would not be true of the parts that were done."""
-        if self._short is not None:
+        if self._short is not None or (self._answers and not self._new):
             named = [*self._operations, *(error.operations if isinstance(error, OutcomeUnknown) else ())]
             name = lane()  # so that the rest can be sent by the same means
             named += [new.operation or f"{name}#{i}" for i, new in enumerate(self._new[len(named) :])]
             answers = [*self._answers, *[None] * (self._count - self.done)]
-            done = f"{self.done:,} of {self._count:,} were done, {self._unconfirmed:,} of them not confirmed"
-            raise OutcomeUnknown(f"{done}, then: {error}", operations=named, answers=answers) from error
+            short = f", {self._unconfirmed:,} of them not confirmed" if self._short is not None else ""
+            text = f"{self.done:,} of {self._count:,} were done{short}, then: {error}"
+            raise OutcomeUnknown(text, operations=named, answers=answers) from error
         if self._new and self._answers:
             sent = cast("list[Sent]", self._answers)
             text = f"{len(sent):,} of {self._count:,} messages were accepted, then: {error}"
