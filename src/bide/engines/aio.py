@@ -75,9 +75,9 @@ class AsyncEngine(ABC):
         return None
 
     def ahead(self, ref: Ref) -> int:
-        """By how many ms engine time was ahead of the server's clock when the last claim told, in the part that knows of this.
+        """By how many ms engine time, as claims tell it, was ahead of the clock of the server that has this, at the last claim.
 
-        It is 0 unless that clock was set back. Instants wait for the clock, so who plans them goes by it.
+        It is 0 unless that clock was set back or is behind other servers'. Instants wait for it: they go by it.
         """
         return 0
 

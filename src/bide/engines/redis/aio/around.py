@@ -70,8 +70,7 @@ class AsyncAround:
                 room = 0 if held else max(0, limit - len(found))
                 named, others = _unserved_first(turned, found)
                 # a shard that stopped at its bounds may have more
-                later = not last or any(claim.more for claim in claims)
-                keep = others if others <= room and later else 0
+                keep = others if others <= room and (not last or any(claim.more for claim in claims)) else 0
                 patience = None if last and not claims else BRIEF  # while others answer, nobody waits for one
                 try:
                     await self._give_back(shard, lease, now, patience)
@@ -96,7 +95,9 @@ class AsyncAround:
             for shard in untold:
                 self._untold[shard].add(request)
         # to those who only ask what they hold, a shard that is away may hold more
-        return _together(claims, found, limit, failed=bool(failed), more=bool(failed) and (bool(found) or not topics))
+        claim = _together(claims, found, limit, failed=bool(failed), more=bool(failed) and (bool(found) or not topics))
+        _compare(claim.now, [shard for shard in shards if shard not in failed])
+        return claim
 
     async def tend(self, budget: int, ended_by: int | None, now: int | None, first: int) -> Tended:
         shards = self._in_turn(first)
@@ -212,6 +213,12 @@ class AsyncAround:
             except BaseException:
                 requests.add(request)
                 raise
+
+
+def _compare(now: int, shards: Sequence[AsyncShard]) -> None:
+    """Each server goes by its own clock."""
+    for shard in shards:
+        shard.behind = now - shard.now
 
 
 def _together(claims: Sequence[Claim], found: Sequence[Claimed], limit: int, *, failed: bool, more: bool) -> Claim:

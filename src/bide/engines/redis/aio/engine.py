@@ -119,7 +119,7 @@ class AsyncRedis(AsyncEngine):
 
     def ahead(self, ref: Ref) -> int:
         numbers = self._namespace.shards_of_ref(ref)
-        return max((shard.ahead for shard in self._opened() if shard.number in numbers), default=0)
+        return max((shard.ahead + shard.behind for shard in self._opened() if shard.number in numbers), default=0)
 
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None

@@ -49,7 +49,9 @@ class AsyncShard:
         self.clock: ServerClock = connections.server.clock
         self.calls: AsyncCalls = AsyncCalls(number, namespace, connections, first.calls if first else None)
         self._namespace = namespace
-        self.ahead: int = 0  # ms by which engine time was ahead of the server's clock, as the last claim told
+        self.now: int = 0  # engine time, as the last claim told
+        self.ahead: int = 0  # ms by which it was ahead of the server's clock
+        self.behind: int = 0  # ms by which it was behind that of all shards together
         self._lead = Lead()
         self._purged: dict[tuple[str, State], bytes] = {}  # where unfinished purges go on
 
@@ -157,7 +159,8 @@ class AsyncShard:
         began = time.monotonic()
         reply = delivering.ClaimReply(*await self.calls.do("claim", (*asked, *topics), now, patience=patience))
         ended = time.monotonic()
-        self.ahead = int(reply.now) - reply.wall
+        self.now = int(reply.now)
+        self.ahead = self.now - reply.wall
         return delivering.claim_answer(self.number, request, reply, lambda us, due: self._lead.plan(began, ended, us, due))
 
     async def leave(self, me: str, topics: Sequence[str]) -> bool:

@@ -47,7 +47,9 @@ class Shard:
         self.clock: ServerClock = connections.server.clock
         self.calls: Calls = Calls(number, namespace, connections, first.calls if first else None)
         self._namespace = namespace
-        self.ahead: int = 0  # ms by which engine time was ahead of the server's clock, as the last claim told
+        self.now: int = 0  # engine time, as the last claim told
+        self.ahead: int = 0  # ms by which it was ahead of the server's clock
+        self.behind: int = 0  # ms by which it was behind that of all shards together
         self._lead = Lead()
         self._purged: dict[tuple[str, State], bytes] = {}  # where unfinished purges go on
 
@@ -155,7 +157,8 @@ class Shard:
         began = time.monotonic()
         reply = delivering.ClaimReply(*self.calls.do("claim", (*asked, *topics), now, patience=patience))
         ended = time.monotonic()
-        self.ahead = int(reply.now) - reply.wall
+        self.now = int(reply.now)
+        self.ahead = self.now - reply.wall
         return delivering.claim_answer(self.number, request, reply, lambda us, due: self._lead.plan(began, ended, us, due))
 
     def leave(self, me: str, topics: Sequence[str]) -> bool:
