@@ -99,7 +99,11 @@ def test_ctrl_c_tells_what_was_accepted_and_ends_with_130(folder: Path, queue: Q
         answers = [json.loads(process.stdout.readline()) for _ in range(1_000)]
         process.send_signal(signal.SIGINT)
         assert process.wait(TIMEOUT) == 130
-        assert process.stderr.read() == b"Stopped. Accepted: 1,000 messages, and possibly some of the next 1,000.\n"
+        told = process.stderr.read().decode()
+    assert told.startswith(
+        "Stopped. Accepted: 1,000 messages, and possibly some of the next 1,000. To send the rest, of which some"
+    )
+    assert told.endswith(": sed -n '1001,$p' FILE | bide send t - OPTIONS\n")
     assert queue.stats("t").ready == len({each["id"] for each in answers}) == 1_000
 
 

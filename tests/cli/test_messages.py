@@ -209,7 +209,7 @@ def test_a_bad_line_is_named_with_what_was_accepted_before_it(bide: Bide, queue:
     assert ended.code == 1
     assert ended.err.startswith("bide: Line 2,001")
     assert why in ended.err
-    rest = "To send the rest: sed -n '1001,$p' FILE | bide send t -"
+    rest = "To send the rest, run this, with the OPTIONS of this one: sed -n '1001,$p' FILE | bide send t - OPTIONS"
     assert ended.err.endswith(f"Accepted before the error: 1,000 messages. {rest}\n")
     assert queue.stats("t").ready == 1_000
 

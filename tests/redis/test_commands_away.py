@@ -89,8 +89,8 @@ async def test_lines_that_are_not_confirmed_are_named_and_the_others_are_sent(ma
         ended = await bide(f"{url}&confirm=replicas:1", "send", "t", "-", stdin="1\n" * LINES)
         assert (await queue.stats("t")).ready == LINES
     assert (ended.code, ended.out) == (1, "Sent 0 messages to t.\n")
-    assert "\n2,500 lines may not have been sent. To send the rest, of which some may be sent twice: " in ended.err
-    assert ended.err.endswith(": sed -n '1,2500p' FILE | bide send t -\n")
+    assert "\n2,500 lines may not have been sent. To send the rest, of which some may be sent twice, run this, " in ended.err
+    assert ended.err.endswith(": sed -n '1,2500p' FILE | bide send t - OPTIONS\n")
 
 
 def lines_named(error: str) -> int:

@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
@@ -43,18 +44,18 @@ def send_lines(
         total = _checked(file, common, text=text) if is_regular(file) else None
         shown = not (as_json and sys.stdout.isatty())  # a bar among the lines would be in their way
         with options.open(create=True) as queue, progress(f"sending to {topic}", total, shown=shown) as moved:
-            sender = _Sender(queue, topic, operation, as_json=as_json)
+            sender = _Sender(queue, topic, source, operation, as_json=as_json)
             try:
                 for batch in _batches(file, common, text=text):
                     sender.send(batch)
                     moved(sender.accepted)
             except BideError as error:
                 note(f"bide: {error}")
-                note(f"Accepted before the error: {plural(sender.accepted, 'message')}.{sender.again(f'{sender.last + 1},$p')}")
+                note(f"Accepted before the error: {plural(sender.accepted, 'message')}.{sender.again(rest=True)}")
                 return Exit.FAILED
             except KeyboardInterrupt:
-                accepted = plural(sender.accepted, "message")
-                note(f"Stopped. Accepted: {accepted}, and possibly some of the next {BATCH:,}.{sender.again()}")
+                accepted, again = plural(sender.accepted, "message"), sender.again(rest=True, unsure=True)
+                note(f"Stopped. Accepted: {accepted}, and possibly some of the next {BATCH:,}.{again}")
                 return Exit.STOPPED
     if not as_json:
         known = sender.accepted - sender.created
@@ -67,11 +68,12 @@ def send_lines(
 class _Sender:
     """Sends batches, and knows at every moment how many messages were accepted."""
 
-    def __init__(self, queue: "Queue", topic: str, operation: str | None, *, as_json: bool) -> None:
+    def __init__(self, queue: "Queue", topic: str, source: str, operation: str | None, *, as_json: bool) -> None:
         self.accepted: int = 0
         self.created: int = 0
         self._queue = queue
         self._topic = topic
+        self._source = source
         self._operation = operation
         self.last: int = 0  # number of the last line of a batch that was sent, but for the lines below
         self._batches = 0
@@ -117,16 +119,21 @@ class _Sender:
         note(f"{plural(len(self._unsure), 'line')} may not have been sent.{self.again()}")
         return Exit.FAILED
 
-    def again(self, rest: str | None = None) -> str:
-        """How to send the lines that may not have been sent. `rest`: and those that were not, as `sed` calls them."""
-        lines = [*_ranges(self._unsure), *([rest] if rest else [])]
+    def again(self, *, rest: bool = False, unsure: bool = False) -> str:
+        """How to send the lines that may not have been sent. `rest`: and all that follow, of which `unsure` says the same."""
+        lines = [*_ranges(self._unsure), *([f"{self.last + 1},$p"] if rest else [])]
         if not lines:
             return ""
-        command = f"sed -n '{';'.join(lines)}' FILE | bide send {self._topic} -"
+        file = "FILE" if self._source == "-" else shlex.quote(self._source)
+        command = f"sed -n '{';'.join(lines)}' {file} | bide send {self._topic} - OPTIONS"
+        meant = "with the OPTIONS of this one"
         if self._operation is not None and self._queue.capabilities.idempotent:
-            return f" Run the same command again within ten minutes: nothing is sent twice. Later, send only these: {command}"
-        twice = ", of which some may be sent twice" if self._unsure else ""
-        return f" To send the rest{twice}: {command}"
+            return (
+                " Run the same command again within ten minutes: nothing is sent twice. "
+                f"Later, send only these, {meant}: {command}"
+            )
+        twice = ", of which some may be sent twice" if self._unsure or unsure else ""
+        return f" To send the rest{twice}, run this, {meant}: {command}"
 
     def _count(self, answers: list[Sent]) -> None:
         self.accepted += len(answers)
