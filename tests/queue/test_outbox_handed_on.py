@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from bide import CancelResult, OutcomeUnknown, Queue, RescheduleResult, Unavailable
+from bide import CancelResult, OutcomeUnknown, Queue, RescheduleResult, Unavailable, Unsupported
 from bide.engines.base import NewMessage
 from bide.queue import outbox
 from bide.queue.sync.outbox import Outbox
@@ -66,6 +66,11 @@ def die(queue: Queue, *, after_put: bool) -> Callable[[], object]:
     if after_put:
         queue.session.open().engine.put(new)
     return lambda: queue.session.open().engine.put(new)
+
+
+def holds(own: Outbox) -> int:
+    stats = own.store.stats(outbox.TOPIC)
+    return stats.pending + stats.leased
 
 
 def later(queue: Queue) -> None:
@@ -132,7 +137,7 @@ def test_what_was_put_off_is_not_overtaken_in_a_long_line(queue: Queue, own: Any
     queue.send_many("t", list(range(1_200)), connection=own)
     own.commit()
     put_off(queue, monkeypatch, pause=1)
-    while queue.relay(wait=False) or outbox_of(queue).store.stats(outbox.TOPIC).leased:
+    while queue.relay(wait=False) or holds(outbox_of(queue)):
         later(queue)
     info = queue.get(topic="t", key="k")
     assert info is not None
@@ -243,3 +248,37 @@ def test_what_was_cancelled_meanwhile_is_not_moved(
     assert queue.reschedule(topic="t", key="k", delay="1h") is RescheduleResult.GONE
     assert answers == [CancelResult.CANCELLED]
     assert queue.stats("t").pending == 0
+
+
+def test_all_that_wait_for_a_key_are_cancelled_while_the_queue_is_away(
+    queue: Queue, own: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for body in range(3):
+        queue.send("t", body, key="k", if_exists="replace", connection=own)
+        own.commit()
+    asked: list[object] = []
+
+    def away(*args: object, **__: object) -> Any:
+        asked.append(args)
+        raise Unavailable("It is away.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(queue.session.open().engine, "put", away)
+        with pytest.raises(OutcomeUnknown, match="What waited in the outbox is cancelled there"):
+            queue.cancel(topic="t", key="k")
+    assert len(asked) == 1  # who waits for it once need not wait for it again
+    later(queue)
+    assert queue.relay(wait=False) == 0
+    assert queue.stats("t").pending == 0
+
+
+def test_what_a_relay_tries_again_is_not_cancelled_in_a_transaction(
+    queue: Queue, own: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = queue.send("t", 1, key="k", connection=own)
+    own.commit()
+    put_off(queue, monkeypatch)
+    with pytest.raises(Unsupported, match="not while a relay has it or tries it again"):
+        queue.cancel(sent, connection=own)
+    own.rollback()
+    assert queue.cancel(sent) is CancelResult.CANCELLED

@@ -30,7 +30,10 @@ class AsyncWaiting:
         found = {each.id: each for each in page.messages}
         if page.after is not None:  # too many for one look, which would see each of them in one state
             found = {}
-            for state in STATES:
+            for turn, state in enumerate(STATES):
+                if turn == 1:  # of the leases that were over, which are told behind all that is ready, whatever their place
+                    while (await self._store.tend()).more:
+                        pass
                 after: str | None = None
                 while True:
                     page = await self._store.scan(outbox.TOPIC, state, MAX_BATCH, after)
@@ -51,8 +54,7 @@ class AsyncWaiting:
         which, waiting = await self._meant(which)
         results: list[CancelResult] = []
         try:
-            for each in waiting:
-                await self._withdraw(each, results)
+            await self._withdraw(waiting, results)
             if which.id is None:
                 results += await self._target.cancel([which])
             elif results == [CancelResult.GONE] and not self._target.capabilities.idempotent:
@@ -75,21 +77,29 @@ class AsyncWaiting:
             if result is CancelResult.CANCELLED:
                 return result
         raise Unsupported(
-            "In a transaction only what is in the outbox can be cancelled, by the id that send returned. Cancel by the key "
-            "after the commit, without connection=."
+            "In a transaction only what waits in the outbox can be cancelled, by the id that send returned, and not while a "
+            "relay has it or tries it again. Cancel by the id or the key after the commit, without connection=."
         )
 
-    async def _withdraw(self, each: Stored, results: list[CancelResult]) -> None:
-        if each.state == "dead" or not self._target.capabilities.idempotent:
-            results += await self._store.cancel([Ref(each.id)])
-            return
-        try:
-            sent = await self._bring(each, True)
-            results += [CancelResult.GONE] if sent is None else await self._target.cancel([Ref(sent.id)])
-        except (BadMessage, Unsupported, QueueFull, Unavailable) as error:
-            results.append(await self.take_out(each.id))
-            if isinstance(error, QueueFull | Unavailable):  # else the queue does not have it
-                raise
+    async def _withdraw(self, waiting: Sequence[Stored], results: list[CancelResult]) -> None:
+        """All of them. Raises at the end, if the queue could not be asked about one."""
+        failed: QueueFull | Unavailable | None = None
+        for each in waiting:
+            if each.state == "dead" or not self._target.capabilities.idempotent:
+                results += await self._store.cancel([Ref(each.id)])
+                continue
+            if failed is not None:
+                results.append(await self.take_out(each.id))
+                continue
+            try:
+                sent = await self._bring(each, True)
+                results += [CancelResult.GONE] if sent is None else await self._target.cancel([Ref(sent.id)])
+            except (BadMessage, Unsupported, QueueFull, Unavailable) as error:
+                results.append(await self.take_out(each.id))
+                if isinstance(error, QueueFull | Unavailable):  # else the queue does not have it
+                    failed = error
+        if failed is not None:
+            raise failed
 
     async def take_out(self, id: str) -> CancelResult:
         """Whoever has it: if a relay is handing it on, it does so by an operation that the queue knows, or nothing is known."""
