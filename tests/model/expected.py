@@ -147,7 +147,7 @@ class Message:
 
     def stored(self, now: int = 0, got: Stored | None = None) -> Stored:
         """What is to be told of it where `got` is. An engine may not know when a claim was, and may name it itself."""
-        state: State = "ready" if self.lease_over(now) else self.stage  # type: ignore[assignment]  # asked of what has not ended
+        state: State = self.stage  # type: ignore[assignment]  # asked of what has not ended
         if got is not None and self.vague(now) and got.state in ("scheduled", "ready"):
             state = got.state
         held = self.stage == "leased" and got is not None
@@ -186,9 +186,6 @@ class Expected:
     def of(self, topic: str, *stages: Stage) -> list[Message]:
         return [each for each in self.alive.values() if each.topic == topic and each.stage in stages]
 
-    def of_any(self, topic: str | None) -> list[Message]:
-        return [each for each in self.alive.values() if topic in (None, each.topic)]
-
     def living(self) -> list[str]:
         return [id for id, each in self.alive.items() if not each.ended]
 
@@ -197,7 +194,7 @@ class Expected:
 
     def stored(self, topic: str | None = None, state: State | None = None) -> list[Stored]:
         """What a scan should show."""
-        shown = [each.stored(self.now) for each in self.alive.values() if not each.ended]
+        shown = [each.stored() for each in self.alive.values() if not each.ended]
         return [each for each in shown if topic in (None, each.topic) and state in (None, each.state)]
 
     def stats(self, topic: str | None = None, window: Window | None = None) -> Stats:
@@ -215,7 +212,7 @@ class Expected:
             oldest_overdue=(self.now - min(ready)) / 1_000 if ready else None,
             next_due=min(scheduled, default=None),
             topics={name: self.stats(name) for name in topics} if topic is None else {},
-            timeline=_timeline([each.due for each in self.of_any(topic) if each.pending], window) if window else (),
+            timeline=_timeline(ready + scheduled, window) if window else (),
         )
 
     def vague(self, topic: str | None) -> list[Message]:

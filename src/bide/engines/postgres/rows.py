@@ -272,13 +272,7 @@ def got_of(rows: Iterable[Any]) -> dict[int, Stored]:
 
 def _stored_of(row: Sequence[Any], traces: Sequence[Any] | None = None) -> Stored:
     now, since, token, request, id, topic, due, attempt, most, key, level, body, headers, error, until, expires, died = row
-    state: State = "scheduled"
-    if died is not None:
-        state = "dead"
-    elif until is not None:
-        state = "leased" if until > now else "ready"
-    elif due <= now:
-        state = "ready"
+    state: State = "dead" if died is not None else "leased" if until is not None else "ready" if due <= now else "scheduled"
     return Stored(
         id=public_id(id),
         topic=topic,

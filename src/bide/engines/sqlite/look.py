@@ -30,12 +30,7 @@ def _get(tx: Transaction, namespace: Namespace, ref: Ref, now: int) -> Stored | 
         return None
     *told, records = row
     stored = stored_of(told, now, tx.times.wall)
-    expired = (
-        stored.lease_until is None
-        and stored.state in ("scheduled", "ready")
-        and stored.expires is not None
-        and stored.expires <= now
-    )
+    expired = stored.state in ("scheduled", "ready") and stored.expires is not None and stored.expires <= now
     if expired:
         return None
     return stored if records is None else replace(stored, traces=records_of(records))
@@ -74,8 +69,8 @@ def _of_stage(tx: Transaction, stage: int, state: State | None, values: dict[str
         ]
         rows = sorted((row for rows in levels for row in rows), key=lambda row: (row[4], row[0]))
         return rows[: values["limit"]]
-    if stage == LEASED and state in (None, "leased", "ready"):
-        return tx.sql.all("page_leased", {**values, "state": state, "now": now})
+    if stage == LEASED and state in (None, "leased"):
+        return tx.sql.all("page_leased", values)
     if stage == DEAD and state in (None, "dead"):
         return tx.sql.all("page_dead", values)
     return []
@@ -99,15 +94,13 @@ def stats(
         rows = tx.sql.all("one_topic", {"space": namespace.name, "name": name})
     else:
         rows = [row for row in tx.sql.all("topics", {"space": namespace.name}) if row[1] not in but]
-    over = {topic: (many, first) for topic, many, first in tx.sql.all("leases_over", {"now": at})}
-    each = {row[1]: _topic_stats(tx, row, at, *over.get(row[0], (0, None))) for row in rows}
+    each = {row[1]: _topic_stats(tx, row, at) for row in rows}
     each = {topic: one for topic, one in each.items() if one != Stats()}
     timeline = _timeline(tx, [row[0] for row in rows], window) if window is not None else ()
     return total(each.values(), each if name is None else {}, timeline)
 
 
-def _topic_stats(tx: Transaction, row: tuple[int, str, int, int], now: int, over: int, first_over: int | None) -> Stats:
-    """`over`: of how many the lease has ended, and nobody has taken them back yet."""
+def _topic_stats(tx: Transaction, row: tuple[int, str, int, int], now: int) -> Stats:
     topic, _, paused, dropped = row
     ready = scheduled = 0
     firsts, nexts = [], []
@@ -121,15 +114,15 @@ def _topic_stats(tx: Transaction, row: tuple[int, str, int, int], now: int, over
         scheduled += later
         firsts.append(first)
         nexts.append(following)
-    oldest = min((each for each in [*(firsts if ready else ()), first_over] if each is not None), default=None)
+    first = min((each for each in firsts if each is not None), default=None)
     return Stats(
         scheduled=scheduled,
-        ready=ready + over,
-        leased=tx.sql.one("count_leased", {"topic": topic})[0] - over,
+        ready=ready,
+        leased=tx.sql.one("count_leased", {"topic": topic})[0],
         dead=tx.sql.one("count_dead", {"topic": topic})[0],
         dead_dropped=dropped,
         paused=bool(paused),
-        oldest_overdue=None if oldest is None else (now - oldest) / 1000,
+        oldest_overdue=(now - first) / 1000 if ready and first is not None else None,
         next_due=min((each for each in nexts if each is not None), default=None),
     )
 

@@ -113,20 +113,21 @@ def instant_of(when: Planned) -> int | None:
     return 1 if when.instant else None
 
 
+def state_of(stage: int, due: int, now: int) -> State:
+    if stage == LEASED:
+        return "leased"
+    if stage == DEAD:
+        return "dead"
+    return "ready" if due <= now else "scheduled"
+
+
 def stored_of(row: Sequence[Any], now: int, wall: int) -> Stored:
     number, salt, topic, stage, due, attempt, most, key, level, body, headers, error, until, expires, *rest = row
     _, request, token, instant, since = rest
-    state: State
-    if stage == DEAD:
-        state = "dead"
-    elif stage == LEASED:
-        state = "leased" if until > now else "ready"
-    else:
-        state = "ready" if due <= (now if instant is None else wall) else "scheduled"
     return Stored(
         id=public_id(number, salt),
         topic=topic,
-        state=state,
+        state=state_of(stage, due, now if instant is None else wall),
         due=due,
         attempt=attempt,
         max_attempts=most,

@@ -238,7 +238,6 @@ select message.id, salt, topic.name, stage, due, attempt, most, key, level, coal
     error, until, expires, died, request, token, instant, coalesce(since, due)
 from message join topic on topic.id = message.topic left join large on large.id = message.id
 where message.topic = :topic and stage = 1 and (due, message.id) > (:instant, :id)
-    and (:state is null or (until <= :now) = (:state = 'ready'))
 order by due, message.id limit :limit
 
 -- name: page_dead
@@ -265,10 +264,6 @@ select
 
 -- name: count_leased
 select count(*) from message where topic = :topic and stage = 1
-
--- name: leases_over
--- Whose lease has ended, and nobody has taken them back yet.
-select topic, count(*), min(due) from message where stage = 1 and until <= :now group by topic
 
 -- name: count_dead
 select count(*) from message where topic = :topic and stage = 2

@@ -100,34 +100,6 @@ class Inspecting:
             assert stored.leased_since is None or stored.leased_since <= bench.now
             await bench.end(held, "release")
 
-    @needs("lookup", "inspect")
-    async def test_a_message_whose_lease_is_over_is_told_as_ready(self, bench: Bench) -> None:
-        # Given two receivers that are gone, the lease of one being over, and nobody else who receives
-        first = await bench.running("mail", lease=LEASE)
-        bench.move(1_000)
-        second = await bench.running("mail", lease=LEASE)
-        third = await bench.put("mail", delay=2 * LEASE)
-        bench.move(LEASE - 1_000)
-        for over in ({first.id}, {first.id, second.id}):
-            ready, leased = sorted(over), sorted({first.id, second.id} - over)
-            # Then get, pages and counts agree, and the message is still ended by its token
-            states = [(await bench.find(id=each.id)).state for each in (first, second, third)]
-            assert states == ["ready", "ready" if second.id in over else "leased", "scheduled"]
-            assert [each.id for each in await bench.stored("mail", "ready")] == ready
-            assert [each.id for each in await bench.stored("mail", "leased")] == leased
-            assert [each.id for each in await bench.stored("mail", "scheduled")] == [third.id]
-            assert len(await bench.stored("mail", None)) == 3
-            for stats in (
-                await bench.engine.stats("mail", now=bench.now),
-                (await bench.engine.stats(now=bench.now)).topics["mail"],
-            ):
-                assert (stats.scheduled, stats.ready, stats.leased) == (1, len(ready), len(leased))
-                assert stats.oldest_overdue == (bench.now - first.due) / 1_000
-                assert stats.next_due == third.due
-            bench.move(1_000)
-        assert await bench.end(first, "done") == "done"
-        assert [each.id for each in await bench.stored("mail", "ready")] == [second.id]
-
     @needs("lookup")
     async def test_get_of_what_has_ended_is_none(self, bench: Bench) -> None:
         done = await bench.running("mail")

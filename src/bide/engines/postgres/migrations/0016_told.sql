@@ -1,2 +1,2 @@
 -- Functions only: a claim tells the server's clock, by which the later of an instant and a delay is found, too; what is looked at
--- tells since when it waits, and what it is leased by; and once its lease is over, it is told as ready.
+-- tells since when it waits, and what it is leased by.

@@ -259,7 +259,7 @@ def stored(shard: int, topic: str, now: int, told: list[Any], lease: Lease) -> S
     return Stored(
         id=public_id(shard, full, value[:SALT]),
         topic=topic,
-        state=_state(state, int(again or due), lease.end or now + 1, now),
+        state=_state(state, int(again or due), now),
         due=due,
         attempt=counted + 1 if state == b"leased" else counted,
         max_attempts=what.attempts,
@@ -277,9 +277,9 @@ def stored(shard: int, topic: str, now: int, told: list[Any], lease: Lease) -> S
     )
 
 
-def _state(told: bytes, due: int, lease_end: int, now: int) -> State:
+def _state(told: bytes, due: int, now: int) -> State:
     if told == b"leased":
-        return "leased" if lease_end > now else "ready"
+        return "leased"
     if told == b"dead":
         return "dead"
     return "ready" if due <= now else "scheduled"

@@ -20,7 +20,7 @@ PENDING, LEASED, DEAD = 1, 2, 3
 _STAGES: dict[State | None, tuple[int, ...]] = {
     None: (PENDING, LEASED, DEAD),
     "scheduled": (PENDING,),
-    "ready": (PENDING, LEASED),  # of those, whose lease is over
+    "ready": (PENDING,),
     "leased": (LEASED,),
     "dead": (DEAD,),
 }
@@ -91,8 +91,9 @@ class Search:
             return None
         last = self.found[-1].instant if len(self._found) == self._limit else ""
         asked: list[Arg] = [self._topic, self._limit, *self._behind(), last, *self._stopped]
-        asked.insert(1, self._state)
-        return asked if self._mark.stage == LEASED else ["" if self._at is None else self._at, *asked]
+        if self._mark.stage != LEASED:
+            asked[:1] = ["" if self._at is None else self._at, self._topic, self._state]
+        return asked
 
     def _behind(self) -> tuple[int, bytes]:
         """An instant, and an id of that instant: what comes behind these, on this shard, comes behind the mark."""

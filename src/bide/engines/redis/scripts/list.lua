@@ -208,15 +208,14 @@ if state == 'dead' then find_sorted(topic.prefix .. 'dead') else stopped = find_
 return tell({format('%d', now), topic.digits, candidates(), stopped})
 
 -- script: leased
--- Find the first leased messages of a topic behind a mark, in due order. After what every script is told: topic, state
--- ('leased': while the lease lasts; 'ready': once it is over; '' for both), how many, the mark (an instant, and an id or ''), the last instant ('' for none), and the cursor of the last script ('0' at first).
+-- Find the first leased messages of a topic behind a mark, in due order. After what every script is told: topic, how many,
+-- the mark (an instant, and an id or ''), the last instant ('' for none), and the cursor of the last script ('0' at first).
 -- Gives: now, the topic's number ('' when there is none), the first that this script has met (due, end of lease, id), the
 -- cursor to go on from, in a list, unless it came to the end, and of each its claim's request and number.
 
 -- include: leases first
 
-local name, state = take_text(), take_text()
-local most, from, id, to, cursor = take_number(), take_number(), take_text(), take_text(), take_text()
+local name, most, from, id, to, cursor = take_text(), take_number(), take_number(), take_text(), take_text(), take_text()
 look_for(most, from, id, to == '' and 9007199254740991 or number(to))
 local positions = {} -- by id: claim, and position in it
 
@@ -232,7 +231,7 @@ local function find_in_claim(topic, claim)
   for position = 1, #claim.states do
     if claim.states[position] ~= ENDED then
       local full = full_at(claim, position)
-      if sub(full, 1, TOPIC) == topic.head and (state == '' or (state == 'ready') == (lease_end(claim, position) <= now)) then
+      if sub(full, 1, TOPIC) == topic.head then
         local local_id = sub(full, TOPIC + 1)
         mine[#mine + 1] = local_id
         positions[local_id] = {claim, position}
@@ -254,9 +253,6 @@ end
 
 local topic = find_topic(name)
 if not topic then return tell({format('%d', now), '', '', {}}) end
-if state == 'ready' and call('ZCOUNT', P .. 'lease', '-inf', format('%d', now)) == 0 then
-  return tell({format('%d', now), topic.digits, '', {}, {}})
-end
 cursor = each_claim(cursor, function(claim) find_in_claim(topic, claim) end)
 local held = {}
 local found = candidates(function(local_id)
