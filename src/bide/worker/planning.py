@@ -1,6 +1,7 @@
 """Schedules in a worker: announces them, and has the next instant planned before the handler of one is called."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Hashable, Sequence
 from typing import Protocol
@@ -60,6 +61,8 @@ class Planning(Collector[Handling]):
             if left <= 0:
                 return False
             await asyncio.sleep(min(left, LOOK))
+            with contextlib.suppress(BideError):
+                await self._planner.now()  # a worker with nothing to do may not have claimed since
         return True
 
     def stalls(self, line: Line[Handling]) -> None:
