@@ -96,6 +96,15 @@ def put_off(queue: Queue, monkeypatch: pytest.MonkeyPatch, *, sent: bool = False
             queue.relay(wait=False)
 
 
+def sent_unheard(queue: Queue, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queue has it, and the outbox too: its relay died after the put, or did not hear the answer."""
+    if how == "died":
+        die(queue, after_put=True)
+        later(queue)
+    else:
+        put_off(queue, monkeypatch, sent=True)
+
+
 @pytest.mark.parametrize("has_it", [False, True])
 def test_what_was_put_off_is_shown_with_the_times_of_its_send(
     has_it: bool, queue: Queue, own: Any, monkeypatch: pytest.MonkeyPatch
@@ -176,11 +185,7 @@ def test_what_the_queue_has_already_is_cancelled_there(
 ) -> None:
     sent = queue.send("t", 1, key=key, connection=own)
     own.commit()
-    if how == "died":
-        die(queue, after_put=True)
-        later(queue)
-    else:
-        put_off(queue, monkeypatch, sent=True)
+    sent_unheard(queue, how, monkeypatch)
     assert queue.cancel(sent) is CancelResult.CANCELLED
     assert queue.receive("t") == []
     assert queue.relay(wait=False) == 0
@@ -190,11 +195,7 @@ def test_what_the_queue_has_already_is_cancelled_there(
 def test_what_runs_already_is_not_called_cancelled(how: str, queue: Queue, own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     queue.send("t", 1, key="k", connection=own)
     own.commit()
-    if how == "died":
-        die(queue, after_put=True)
-        later(queue)
-    else:
-        put_off(queue, monkeypatch, sent=True)
+    sent_unheard(queue, how, monkeypatch)
     [held] = queue.receive("t")
     assert queue.cancel(topic="t", key="k") is CancelResult.RUNNING
     held.ack()
