@@ -247,6 +247,28 @@ async def test_announcing_many_times_at_once_plans_one_instant(slow: AsyncQueue)
     assert len(await slow.schedules()) == 1
 
 
+async def test_a_schedule_is_listed_that_is_announced_meanwhile(
+    slow: AsyncQueue, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record was due, as after a time in which no worker ran, or the clock was set back."""
+    hourly(slow)
+    await announce(slow)
+    clock.advance(700)
+    engine: Any = await slow.session.engine()
+    looked, scan = list[str](), engine.scan
+
+    async def scan_and_announce(topic: str, state: str, *rest: Any) -> Scanned:
+        page: Scanned = await scan(topic, state, *rest)
+        looked.append(state)
+        if len(looked) == 1:
+            await announce(slow)
+        return page
+
+    monkeypatch.setattr(engine, "scan", scan_and_announce)
+    assert [each.name for each in await slow.schedules()] == ["tick"]
+    assert len(looked) > 1
+
+
 async def test_a_new_release_counts_from_when_it_begins_also_for_workers_of_the_old(clock: ManualClock) -> None:
     async with AsyncQueue("memory://releases", clock=clock) as old, AsyncQueue("memory://releases", clock=clock) as new:
         seen = hourly(old, "1h"), hourly(new, "0 */2 * * *")

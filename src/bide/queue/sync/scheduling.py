@@ -19,7 +19,7 @@ from bide.queue.task import Task
 from bide.queue.tasks.definition import Definition
 from bide.types import Duration, ScheduleInfo, Sent, State
 
-PENDING: tuple[State, ...] = ("scheduled", "ready")
+PENDING: tuple[State, ...] = ("ready", "scheduled")  # in this order: what is announced meanwhile goes from one to the other
 
 
 class ScheduleVerbs:
