@@ -14,8 +14,9 @@ import pytest
 
 from bide import AsyncQueue, Locked, LockLost, OutcomeUnknown, Outgoing, Queue, Unavailable, Where, Worker, current
 from bide.engines.base import Ref
+from bide.engines.redis.presence import HASTE
 from bide.queue.schedules import records
-from tests.redis.away import SHARDS, engine_of, frozen, gates_of, keys_of, shard_of
+from tests.redis.away import COLOURS, SHARDS, Either, engine_of, frozen, gates_of, keys_of, shard_of
 from tests.servers.cluster import RedisCluster
 
 SLOTS = 10
@@ -132,6 +133,23 @@ async def test_a_program_starts_while_the_first_shard_is_away_and_the_others_wer
                 for shard in (1, 2):
                     await new.send("t", 1, key=keys_of(shard, 1)[0])
             assert time.monotonic() - began < 3 * SOON
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+async def test_a_program_starts_while_the_first_shard_is_away_and_the_others_were_for_a_moment(
+    masters: RedisCluster, url: str, colour: str
+) -> None:
+    """To a program that is held up itself all servers seem so."""
+    async with AsyncQueue(url) as queue:
+        await queue.stats()
+        async with frozen(masters, queue, 0):
+            async with frozen(masters, queue, 1), frozen(masters, queue, 2):
+                new = Either(url, colour)
+                sent = new.begin("send", "t", 1, key=keys_of(1, 1)[0])
+                await asyncio.sleep(2.5 * HASTE)  # longer than any of them is waited for
+                assert not sent.done()
+            await sent
+            await new.do("close")
 
 
 def begin(url: str, shard: int) -> list[Any]:

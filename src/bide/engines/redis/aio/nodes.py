@@ -199,7 +199,7 @@ class AsyncCluster(AsyncNodes):
         for tag in tags:
             if (place := self._known(slot_of(tag))) is not None:
                 by_node.setdefault(place, []).append(("HMGET", f"{{{tag}}}:meta", field))
-        places = [place for place in by_node if not self._is_silent(place)]
+        places = [place for place in by_node if not self._is_silent(place)] or list(by_node)  # all seem so to who was held up
         told = await AsyncRound(places, lambda place: self._ask(place, *by_node[place])).soon(BRIEF)
         return [each for answer in told if not isinstance(answer, Exception) for [each] in answer if each]
 

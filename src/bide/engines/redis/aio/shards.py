@@ -18,6 +18,9 @@ from bide.engines.redis.spread import read as read_spread
 from bide.engines.redis.topology import likely_tags, slot_of, well_placed
 from bide.errors import ConfigError, EngineError, OutcomeUnknown, Unavailable
 from bide.rounds import AsyncAside, AsyncRound
+from bide.wakeable import AsyncSignal
+
+SOON = 0.5  # seconds between two questions to those who did not know, or did not answer
 
 
 class _Live(NamedTuple):
@@ -120,22 +123,31 @@ class AsyncShards:
         if (nodes := self._nodes) is None:
             return await self.anchor.known_spread()
         known: list[str | None] = []
+        failed: list[Unavailable] = []
 
         async def of_first() -> list[str | None]:
-            return [await self.anchor.known_spread(HASTE)]
+            return [await self.anchor.known_spread()]
 
         async def of_others() -> list[str | None]:
-            told = await nodes.stored(likely_tags(self._namespace.address.namespace), "shards")
+            while not (told := await nodes.stored(likely_tags(self._namespace.address.namespace), "shards")):
+                if known or failed:
+                    break
+                await AsyncSignal().wait(SOON)
             return list(sorted(map(bytes.decode, told), key=lambda text: read_spread(text).epoch)[-1:])
 
         def is_known(_: object, answer: list[str | None] | Exception) -> bool:
-            if isinstance(answer, Exception) and not isinstance(answer, Unavailable):
+            if isinstance(answer, Unavailable):
+                failed.append(answer)
+            elif isinstance(answer, Exception):
                 raise answer
-            known[:] = [] if isinstance(answer, Exception) else answer
+            else:
+                known.extend(answer)
             return bool(known)
 
         await AsyncRound([of_first, of_others], lambda ask: ask(), self._aside).until(is_known, BRIEF)
-        return known[0] if known else await self.anchor.known_spread()
+        if not known:
+            raise failed[0]
+        return known[0]
 
     async def greet(self) -> None:
         """Check the servers that answer soon, and the others when they are first needed. Raises Unavailable if none answers."""

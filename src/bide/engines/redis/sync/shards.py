@@ -18,6 +18,9 @@ from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.topology import likely_tags, slot_of, well_placed
 from bide.errors import ConfigError, EngineError, OutcomeUnknown, Unavailable
 from bide.rounds import Aside, Round
+from bide.wakeable import Signal
+
+SOON = 0.5  # seconds between two questions to those who did not know, or did not answer
 
 
 class _Live(NamedTuple):
@@ -120,22 +123,31 @@ class Shards:
         if (nodes := self._nodes) is None:
             return self.anchor.known_spread()
         known: list[str | None] = []
+        failed: list[Unavailable] = []
 
         def of_first() -> list[str | None]:
-            return [self.anchor.known_spread(HASTE)]
+            return [self.anchor.known_spread()]
 
         def of_others() -> list[str | None]:
-            told = nodes.stored(likely_tags(self._namespace.address.namespace), "shards")
+            while not (told := nodes.stored(likely_tags(self._namespace.address.namespace), "shards")):
+                if known or failed:
+                    break
+                Signal().wait(SOON)
             return list(sorted(map(bytes.decode, told), key=lambda text: read_spread(text).epoch)[-1:])
 
         def is_known(_: object, answer: list[str | None] | Exception) -> bool:
-            if isinstance(answer, Exception) and not isinstance(answer, Unavailable):
+            if isinstance(answer, Unavailable):
+                failed.append(answer)
+            elif isinstance(answer, Exception):
                 raise answer
-            known[:] = [] if isinstance(answer, Exception) else answer
+            else:
+                known.extend(answer)
             return bool(known)
 
         Round([of_first, of_others], lambda ask: ask(), self._aside).until(is_known, BRIEF)
-        return known[0] if known else self.anchor.known_spread()
+        if not known:
+            raise failed[0]
+        return known[0]
 
     def greet(self) -> None:
         """Check the servers that answer soon, and the others when they are first needed. Raises Unavailable if none answers."""
