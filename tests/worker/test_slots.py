@@ -1,5 +1,6 @@
 """Who may run: the bounds hold, whatever the messages are that a claim brings."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
@@ -279,6 +280,38 @@ def test_a_limited_topic_is_looked_at_again_while_it_is_to_be_told_what_may_run(
     assert here.held_up() == BUSY
     here.passed("sms", 1, 5.0)
     assert 4.0 < (here.held_up() or 0) <= 5.0
+
+
+def test_a_limited_topic_whose_time_comes_between_two_looks_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    here = places(["sms"], limited={"sms": 10})
+    here.take("sms")
+    here.passed("sms", 0, 5.0)
+    here.give_back("sms")
+
+    now = 104.999
+    assert here.ask(0).limit == 0
+    now = 105.0
+    assert here.held_up() == 0.0
+    assert here.held_back() == [0]
+
+    assert here.ask(0).limit == 1
+    assert here.held_up() is None
+    assert here.held_back() == []
+
+
+def test_a_limited_topic_with_no_room_for_other_reasons_is_not_asked_for_again_and_again() -> None:
+    here = places(["sms"], in_threads=["sms"], limited={"sms": 10})
+    here.take("sms")
+    here.passed("sms", 0, 0.0)
+    here.give_back("sms")
+    here.place_left("sms")
+    here.without_threads = True
+
+    assert here.held_up() == 0.0
+    assert here.ask(0).limit == 0
+    assert here.held_up() is None
 
 
 def test_a_message_that_may_not_run_makes_no_room() -> None:

@@ -192,7 +192,7 @@ class Claiming:
 
     async def _held_up(self) -> bool:
         """Ask for what had reached its limit, and for nothing else. Whether that had as much as there was room for."""
-        for group in self._left:
+        for group in dict.fromkeys([*self._left, *self._slots.held_back()]):
             topics, room = self._ask(group)
             if room:
                 limit = min(room, MAX_BATCH)

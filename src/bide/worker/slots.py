@@ -36,20 +36,25 @@ class Limited:
         self._pause = 0.0
         self._got = False  # something since the last pause
         self._asking = False  # and not answered yet
+        self.held_back: bool = False  # it had reached its limit, and nobody asked since that was over
         self._for_place = False  # it was refused a place, which whoever has one here may leave any time
 
     def room(self, held: int) -> int:
         if self._left > 0 or (self._asking and self._pause):
             return 0
+        self.held_back = False
         return max(0, min(self._next, self._most - held))
 
     @property
     def _left(self) -> float:
         return self.until - time.monotonic()
 
-    def wait(self) -> float:
-        """Seconds until it is to be asked for again; while that is to be told, until a look whether it was. 0: at any time."""
-        return max(0.0, self._left, BUSY if self._asking else 0.0)
+    def wait(self) -> float | None:
+        """Seconds until it is to be asked for again, 0 if that is over by now; while that is to be told, until a look whether
+        it was. None: it is not held back.
+        """
+        least = BUSY if self._asking else 0.0
+        return max(least, self._left) if self._asking or self.held_back else None
 
     def taken(self) -> None:
         """Messages were claimed; whether they may run is to be told."""
@@ -61,6 +66,7 @@ class Limited:
         if wait is None:
             self._next = min(max(self._next, 2 * count), self._most)
             return
+        self.held_back = True
         self._next, self._for_place = max(1, count), not wait
         if self._got:
             self._pause = self._pause * 3 / 4 if self._pause > BUSY else 0.0
@@ -153,14 +159,13 @@ class Slots:
         """What may be claimed for a group: a topic with slots of its own, or all that run alike. A limit of 0: nothing."""
         topics = self.groups[group]
         in_threads = topics[0] in self._in_threads
-        if in_threads and self.without_threads:
-            return Ask(topics, 0)
         asked, held = self._ask(group, topics, in_threads), self._held[topics[0]]
         batched = self._batched.get(topics[0])
         if batched is not None:
             asked, held = Ask(topics, batched.room(asked.limit)), batched.gathering
-        limited = self._limited.get(topics[0])
-        return asked if limited is None else Ask(asked.topics, min(asked.limit, limited.room(held)))
+        if (limited := self._limited.get(topics[0])) is not None:
+            asked = Ask(asked.topics, min(asked.limit, limited.room(held)))
+        return Ask(topics, 0) if in_threads and self.without_threads else asked
 
     def _ask(self, group: int, topics: tuple[str, ...], in_threads: bool) -> Ask:
         if group < len(self._kept):
@@ -183,9 +188,17 @@ class Slots:
         if topic in self._limited:
             self._limited[topic].place_left()
 
+    def held_back(self) -> list[int]:
+        """The groups of topics that had reached their limits, and were not asked for since that was over."""
+        return [
+            group
+            for group, topics in enumerate(self.groups)
+            if topics[0] in self._limited and self._limited[topics[0]].held_back
+        ]
+
     def held_up(self) -> float | None:
         """Seconds until a topic is to be asked for again that has reached its limit; None when there is none."""
-        return min((wait for each in self._limited.values() if (wait := each.wait())), default=None)
+        return min((wait for each in self._limited.values() if (wait := each.wait()) is not None), default=None)
 
     def take(self, topic: str, count: int = 1) -> None:
         """Places for the handlers of so many messages."""
