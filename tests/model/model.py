@@ -134,7 +134,7 @@ class Model:
     def _replace(self, message: Message, new: NewMessage, when: Planned, sent: Sent) -> Planned:
         later = new.if_exists == "later"
         if later:
-            when = self._later(when, message)
+            when = self._told(max(when.due, message.due), instant=when.instant or message.instant)
         agree(f"put {new}", Sent(message.id, new.topic, when.due, "postponed" if later else "replaced"), sent)
         message.step("replace")
         message.sent, message.attempt, message.last_error, message.order = new, 0, None, None
@@ -508,16 +508,6 @@ class Model:
         wall = self.expected.wall
         instant = instant and self.can.instants and due > wall
         return Planned(due, max(due, self.now + (due - wall + 1) // 2) if instant else due, instant)
-
-    def _later(self, when: Planned, message: Message) -> Planned:
-        """If one of the two is an instant, so is the later: at what the clock shows when the delay ends."""
-        times = [(when.due, when.instant), (message.due, message.instant)]
-        if any(instant for _, instant in times):
-            wall = self.expected.wall
-            at = max(due if instant else min(due, wall + 2 * (due - self.now) + 1) for due, instant in times)
-            if at > wall:
-                return self._told(at, instant=True)
-        return self._told(max(when.due, message.due))
 
     def _comes(self, message: Message) -> int:
         """When a message that is not ready is."""

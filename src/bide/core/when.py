@@ -133,11 +133,6 @@ def reached_at(at: int, now: int, wall: int) -> int:
     return now + (at - wall + 1) // 2
 
 
-def shown_at(due: int, now: int, wall: int) -> int:
-    """What a wall clock that is behind shows at least when engine time comes to a due time: rounded up, so never too early."""
-    return min(due, wall + 2 * (due - now) + 1)
-
-
 class Dues(NamedTuple):
     """When several messages are due: after a delay, evenly spread over so many milliseconds."""
 

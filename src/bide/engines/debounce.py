@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from bide.core.when import Planned, planned_at, shown_at
+from bide.core.when import Planned, planned_at
 from bide.engines.base import NewMessage
 
 FIRST = "bide-first"
@@ -40,10 +40,8 @@ def bounded(new: NewMessage, when: Planned, now: int, held: tuple[int, Mapping[s
 
 
 def later_of(new: Planned, held: Planned, now: int, wall: int) -> Planned:
-    """The later of two times. If one of them is an instant, so is this, at what the clock shows when the delay ends."""
-    if new.instant or held.instant:
-        at = max(each.due if each.instant else shown_at(each.due, now, wall) for each in (new, held))
-        if at > wall:
-            return planned_at(at, now, wall)
+    """The later of two times. If one of them is an instant, so is this: rather late than early."""
     due = max(new.due, held.due)
+    if due > wall and (new.instant or held.instant):
+        return planned_at(due, now, wall)
     return Planned(due, due, False)

@@ -50,11 +50,6 @@ create or replace function bide.reached_at(due bigint, now bigint, wall bigint) 
     select greatest(due, now + (due - wall + 1) / 2)
 $$;
 
-create or replace function bide.shown_at(due bigint, now bigint, wall bigint) returns bigint language sql immutable as $$
--- What a clock that is behind shows at least when engine time comes to a due time. Rounded up, so never too early.
-    select least(due, wall + 2 * (due - now) + 1)
-$$;
-
 create or replace function bide.since_of(due bigint, instant boolean, now bigint, wall bigint) returns bigint language sql immutable as $$
 -- When engine time comes to a due time, if that is not the due time itself.
     select case when instant then nullif(bide.reached_at(due, now, wall), due) end

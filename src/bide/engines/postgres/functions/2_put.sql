@@ -100,15 +100,9 @@ begin
                                 end if;
                             end if;
                         end if;
-                        -- If one of the two is an instant, so is the later, at what the clock shows when the delay ends.
-                        if new_instant or holder.by_clock then
-                            due := greatest(
-                                case when new_instant then new_due else bide.shown_at(new_due, now, wall) end,
-                                case when holder.by_clock then holder.due else bide.shown_at(holder.due, now, wall) end
-                            );
-                            new_instant := case when due > wall then true end;
-                        end if;
-                        due := case when new_instant then due else greatest(new_due, holder.due) end;
+                        due := greatest(new_due, holder.due);
+                        -- If one of the two is an instant, so is the later: rather late than early.
+                        new_instant := case when due > wall and (new_instant or holder.by_clock) then true end;
                     end if;
                     starts := bide.since_of(due, new_instant, now, wall);
                     update bide.message m set

@@ -1,2 +1,1 @@
--- Functions only: a claim tells the server's clock, by which the later of an instant and a delay is found, too; what is looked at
--- tells since when it waits, and what it is leased by.
+-- Functions only: a claim tells the server's clock; what is looked at tells since when it waits, and what it is leased by.

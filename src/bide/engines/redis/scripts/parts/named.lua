@@ -191,24 +191,13 @@ do
     end
   end
 
-  -- What the clock shows at least when engine time comes to a due time. Rounded up, so never too early.
-  local function shown_at(due) return math.min(due, wall + 2 * (due - now) + 1) end
-
-  -- The later of two times. If one of them is an instant, so is this, at what the clock shows when the delay ends.
-  local function later_of(due, instant, held, held_instant)
-    if instant or held_instant then
-      local at = math.max(instant and due or shown_at(due), held_instant and held or shown_at(held))
-      if at > wall then return at, true end
-    end
-    return math.max(due, held), false
-  end
-
   local function replace(topic, id, value, state, life, new)
     local old, due = content(id, value), new.due
     if new.max_wait then due = rules.due_of(topic, id, value, life, new) end
     local instant = has(new.known.flags, FLAG.instant)
-    if new.if_exists == 'later' then
-      due, instant = later_of(due, instant, life and life.due or born_due(id, value), is_instant(id, value, life))
+    if new.if_exists == 'later' then -- if one of the two is an instant, so is the later: rather late than early
+      due = math.max(due, life and life.due or born_due(id, value))
+      instant = due > wall and (instant or is_instant(id, value, life))
     end
     unschedule(topic, id, state, life)
     if old.expires and not new.known.expires then
