@@ -133,14 +133,33 @@ async def test_no_more_are_cancelled_than_is_said(queue: Any) -> None:
         await queue.cancel_many(sent)
 
 
+async def held_by(queue: Any) -> list[Any]:
+    await queue.send_many("t", range(COUNT))
+    return [each for _ in range(3) for each in await queue.receive("t", limit=1_000)]
+
+
 @pytest.mark.parametrize("verb", ["ack_many", "retry_many"])
 async def test_all_are_ended(queue: Any, verb: str) -> None:
-    await queue.send_many("t", range(COUNT))
-    held = [each for _ in range(3) for each in await queue.receive("t", limit=1_000)]
+    held = await held_by(queue)
     await be_short(queue, "settle", True, False, True)
-    with pytest.raises(ConfirmTimeout, match="All 2,500 were done, but 1,500 of them not confirmed"):
+    with pytest.raises(ConfirmTimeout, match="All 2,500 were done, but 1,500 of them not confirmed") as short:
         await getattr(queue, verb)(held)
     assert (await queue.stats("t")).leased == 0
+    assert short.value.answers == [None] * 1_000 + [True] * 1_000 + [None] * 500
+    assert all(each.ended for each in held)
+
+
+@pytest.mark.parametrize("verb", ["ack_many", "retry_many"])
+async def test_those_are_ended_of_which_it_is_known(queue: Any, verb: str) -> None:
+    held = await held_by(queue)
+    answered = ["done"] * 400 + ["lost"] * 100 + [None] * 500
+    await be_short(queue, "settle", True, OutcomeUnknown("one shard is away", answers=answered))
+    with pytest.raises(OutcomeUnknown, match="one shard is away") as unknown:
+        await getattr(queue, verb)(held)
+    assert unknown.value.answers == [None] * 1_000 + [True] * 400 + [False] * 100 + [None] * 1_000
+    assert [each.ended for each in held] == [True] * 1_500 + [False] * 1_000
+    left = await getattr(queue, verb)(held[1_500:])
+    assert left == [True] * 1_000
 
 
 async def test_what_was_cancelled_before_the_engine_went_away_is_told(queue: Any) -> None:

@@ -52,7 +52,8 @@ class Collected(Generic[R]):
             named = [*self._operations, *(error.operations if isinstance(error, OutcomeUnknown) else ())]
             name = lane()  # so that the rest can be sent by the same means
             named += [new.operation or f"{name}#{i}" for i, new in enumerate(self._new[len(named) :])]
-            answers = [*self._answers, *[None] * (self._count - self.done)]
+            answers = [*self._answers, *(error.answers if isinstance(error, OutcomeUnknown) else ())]
+            answers += [None] * (self._count - len(answers))
             short = f", {self._unconfirmed:,} of them not confirmed" if self._short is not None else ""
             text = f"{self.done:,} of {self._count:,} were done{short}, then: {error}"
             raise OutcomeUnknown(text, operations=named, answers=answers) from error

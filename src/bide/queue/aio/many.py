@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from bide.core.backoff import DEFAULT
 from bide.core.when import check_longest, duration_ms
 from bide.engines.base import End, Ended
-from bide.errors import BadOption
+from bide.errors import BadOption, ConfirmTimeout, OutcomeUnknown
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.parts import in_parts
 from bide.queue.aio.session import AsyncSession
@@ -60,11 +60,18 @@ class AsyncManyVerbs:
     async def _end(self, deliveries: list[AsyncDelivery], ends: list[End], connection: object | None) -> list[bool]:
         await self.session.open()  # also for none: a closed queue says so
 
-        async def settle(part: Sequence[tuple[AsyncDelivery, End]]) -> list[Ended]:
-            answers = await self.session.settle([end for _, end in part], connection)
+        async def settle(part: Sequence[tuple[AsyncDelivery, End]]) -> list[bool]:
+            try:
+                answers: Sequence[Ended | None] = await self.session.settle([end for _, end in part], connection)
+            except OutcomeUnknown as error:
+                answers, all_done = error.answers or [None] * len(part), isinstance(error, ConfirmTimeout)
+                error.answers = [None if answer is None else answer != "lost" for answer in answers]
+                for (delivery, _), answer in zip(part, answers, strict=True):
+                    if all_done or answer is not None:
+                        delivery.mark_ended()
+                raise
             for delivery, _ in part:
                 delivery.mark_ended()
-            return answers
+            return [answer != "lost" for answer in answers]
 
-        answers = await in_parts(settle, list(zip(deliveries, ends, strict=True)), Collected(len(ends)))
-        return [answer != "lost" for answer in answers]
+        return await in_parts(settle, list(zip(deliveries, ends, strict=True)), Collected(len(ends)))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from bide.core.backoff import DEFAULT
 from bide.core.when import check_longest, duration_ms
 from bide.engines.base import End, Ended
-from bide.errors import BadOption
+from bide.errors import BadOption, ConfirmTimeout, OutcomeUnknown
 from bide.queue.collected import Collected
 from bide.queue.envelope import ref
 from bide.queue.sync.delivery import Delivery
@@ -58,11 +58,18 @@ class ManyVerbs:
     def _end(self, deliveries: list[Delivery], ends: list[End], connection: object | None) -> list[bool]:
         self.session.open()  # also for none: a closed queue says so
 
-        def settle(part: Sequence[tuple[Delivery, End]]) -> list[Ended]:
-            answers = self.session.settle([end for _, end in part], connection)
+        def settle(part: Sequence[tuple[Delivery, End]]) -> list[bool]:
+            try:
+                answers: Sequence[Ended | None] = self.session.settle([end for _, end in part], connection)
+            except OutcomeUnknown as error:
+                answers, all_done = error.answers or [None] * len(part), isinstance(error, ConfirmTimeout)
+                error.answers = [None if answer is None else answer != "lost" for answer in answers]
+                for (delivery, _), answer in zip(part, answers, strict=True):
+                    if all_done or answer is not None:
+                        delivery.mark_ended()
+                raise
             for delivery, _ in part:
                 delivery.mark_ended()
-            return answers
+            return [answer != "lost" for answer in answers]
 
-        answers = in_parts(settle, list(zip(deliveries, ends, strict=True)), Collected(len(ends)))
-        return [answer != "lost" for answer in answers]
+        return in_parts(settle, list(zip(deliveries, ends, strict=True)), Collected(len(ends)))
