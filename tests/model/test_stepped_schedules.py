@@ -75,6 +75,21 @@ async def test_an_interval_goes_on_when_the_clock_was_set_right_while_no_worker_
     judge(calls, right)
 
 
+async def test_an_interval_goes_on_when_the_clock_comes_to_what_it_was_ahead_with(place: Place) -> None:
+    """Those instants come again, and each is followed by the next one."""
+    calls = scheduled(place, "1s")
+    async with working(place):
+        await until(lambda: len(calls) >= 1)
+        place.clock.step(4)
+        seen = len(calls)
+        await until(lambda: len(calls) >= seen + 3)
+        place.clock.set_right()
+        right = place.wall()
+        await until(lambda: any(right + 9_000 <= each.planned for each in calls))
+    since = {each.planned for each in calls if each.clock >= right and each.planned >= right}
+    assert since >= set(range(min(since), right + 9_000, 1_000))
+
+
 async def test_cron_goes_on_with_the_next_instant_of_the_right_clock(place: Place) -> None:
     minute = -(-place.wall() // MINUTE) * MINUTE
     calls = scheduled(place, "* * * * *")

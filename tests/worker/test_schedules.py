@@ -240,6 +240,26 @@ async def test_a_change_takes_back_no_instant_that_is_due_already(slow: AsyncQue
     assert instants(seen) == [due, due + 1_800_000]
 
 
+@pytest.mark.parametrize("how", ["change", "release"])
+async def test_a_change_leaves_an_instant_whose_jitter_is_not_over(how: str, clock: ManualClock) -> None:
+    place = f"memory://jitter-{how}"
+    async with AsyncQueue(place, clock=clock) as old, AsyncQueue(place, clock=clock) as new:
+        hourly(old, "1h", jitter="59m")
+        hourly(new, "1h", jitter="59m", missed="all")
+        await announce(old, begins=True)
+        schedule = next(iter(old.session.setup.schedules)).schedule
+        planned = schedule.after(clock.now_ms)
+        assert planned is not None
+        assert schedule.due(planned) > planned + 1_000
+        clock.set_ms(planned + 1_000)
+        if how == "change":
+            await old.change_schedule("tick", "60m")
+        else:
+            await announce(new, begins=True)
+        [info] = await old.schedules()
+        assert (info.next, info.changed, info.missed) == (planned, how == "change", "once" if how == "change" else "all")
+
+
 async def test_announcing_many_times_at_once_plans_one_instant(slow: AsyncQueue) -> None:
     hourly(slow)
     await asyncio.gather(*(announce(slow, begins=True) for _ in range(20)))

@@ -76,14 +76,14 @@ def plan(
     """See that the next instant is planned, or that none is. `anew`: also if there is one that is not due yet.
 
     One that was planned by another timing is planned anew, too: a worker had looked before an operator or a release spoke.
-    So is one that is not the next by the clock, which was ahead when it was planned.
+    So is one that is not the next by the clock, which was ahead when it was planned. One whose jitter is not over stays.
     """
     if schedule is None or what.paused:
         if pending is not None and pending.state != "leased":
             actions.cancels.append(Ref(id=pending.id))
         return
     called = None if pending is None else called_of(pending.headers)
-    instant = schedule.next(clock, called)
+    instant = _waiting(schedule, clock, pending) or schedule.next(clock, called)
     following = instant_message(schedule, topic, instant, clock, envelope, called=called)
     if pending is None:
         actions.puts.extend(following)
@@ -98,6 +98,14 @@ def plan(
         # named, since another worker may do so too, and this instant be over by then
         operation = f"instead of {pending.id} {pending.headers[PLANNED]}"
         actions.puts.extend(msgspec.structs.replace(each, if_exists="replace", operation=operation) for each in following)
+
+
+def _waiting(schedule: Schedule, clock: int, pending: Stored | None) -> int | None:
+    """The instant that is pending, if only its jitter is not over, and the schedule has it, too."""
+    planned = None if pending is None else planned_of(pending.headers)
+    if planned is None or planned > clock or schedule.after(planned - 1) != planned:
+        return None
+    return planned
 
 
 def _is_of_another(pending: Stored, schedule: Schedule) -> bool:

@@ -137,7 +137,8 @@ def instant_message(
     headers = {NAME: schedule.name, PLANNED: instant, TIMING: mark_of(schedule.timing)}
     if called is not None:
         headers[CALLED] = f"{called.first} {called.last}"
-    options = {} if after is None else {"operation": f"after {after.headers[PLANNED]}", "within": after.id}
+    # with the id, as an instant comes again if the clock was ahead when it came first
+    options = {} if after is None else {"operation": f"after {after.id} {after.headers[PLANNED]}", "within": after.id}
     new = envelope.message(topic, {}, key=key_of(schedule.name), headers=headers)
     # late instants are for `missed` to decide: an instant that expired would end the chain
     return [msgspec.structs.replace(new, at=schedule.due(planned), expires_in=None, **options)]
