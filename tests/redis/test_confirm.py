@@ -339,8 +339,14 @@ async def test_a_part_of_a_batch_that_is_not_confirmed_keeps_no_other_part_from_
         shard.put = be_short
         with pytest.raises(ConfirmTimeout) as short:
             await queue.send_many("t", [Outgoing(n, key=f"k{n}") for n in range(20)])
-        assert len(short.value.operations) == 20
+        operations, answers = short.value.operations, short.value.answers
+        assert [operation == "" for operation in operations] == [answer is not None for answer in answers]
+        shard.put = put
+        for n, operation in enumerate(operations):
+            if operation:
+                await queue.send("t", n, key=f"k{n}", operation=operation)
         assert (await queue.stats("t")).pending == 20
+        shard.put = be_short
 
         async def refuse(*asked: Any) -> Any:
             raise Unavailable("it is away")

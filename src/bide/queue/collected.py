@@ -27,7 +27,7 @@ class Collected(Generic[R]):
 
     def answer(self, answers: Sequence[R]) -> None:
         """The next part was done."""
-        self._operations += self._own(len(answers))
+        self._operations += [""] * len(answers) if self._new else ()
         self._answers += answers
 
     def fall_short(self, error: ConfirmTimeout, count: int) -> None:
@@ -35,7 +35,7 @@ class Collected(Generic[R]):
         answers = error.answers if len(error.answers) == count else [None] * count
         self._short = self._short or error
         self._unconfirmed += sum(each is None for each in answers)
-        own = self._own(count)
+        own = [new.operation or "" for new in self._new[self.done : self.done + count]]
         self._operations += error.operations if len(error.operations) == len(own) else own
         self._answers += answers
 
@@ -61,7 +61,3 @@ class Collected(Generic[R]):
             sent = cast("list[Sent]", self._answers)
             text = f"{len(sent):,} of {self._count:,} messages were accepted, then: {error}"
             raise PartlySent(text, sent, error) from error
-
-    def _own(self, count: int) -> list[str]:
-        """The operations that the next messages were given by who sends them."""
-        return [new.operation or "" for new in self._new[self.done : self.done + count]]

@@ -32,12 +32,15 @@ def together(count: int, parts: Iterable[Told]) -> list[Any]:
 
 
 def sent_together(count: int, parts: Sequence[Told], operations: Sequence[str]) -> list[Any]:
-    """The same of what was sent. An error has the operations of all."""
+    """The same of what was sent. An error has the operations of all that may be sent again."""
     try:
         return together(count, parts)
     except OutcomeUnknown as error:
         kind = ConfirmTimeout if isinstance(error, ConfirmTimeout) else OutcomeUnknown
-        raise kind(str(error), operations=operations, answers=error.answers) from None
+        left = operations
+        if error.answers:
+            left = [name if answer is None else "" for name, answer in zip(operations, error.answers, strict=True)]
+        raise kind(str(error), operations=left, answers=error.answers) from None
 
 
 def in_pieces(told: Iterable[Sequence[Told] | Exception]) -> Iterator[Told]:
