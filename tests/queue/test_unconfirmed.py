@@ -101,6 +101,18 @@ async def test_a_part_that_fails_after_one_that_was_not_confirmed(queue: Any) ->
     assert sorted(await bodies(queue)) == list(range(COUNT))
 
 
+async def test_a_first_part_of_which_nothing_is_known(queue: Any) -> None:
+    """All can be sent again, also what was not tried."""
+    named = [f"first#{i}" for i in range(1_000)]
+    await be_short(queue, "put", OutcomeUnknown("no answer", operations=named, answers=[None] * 1_000))
+    with pytest.raises(OutcomeUnknown, match=r"^no answer$") as unknown:
+        await queue.send_many("t", range(COUNT))
+    assert unknown.value.operations[:1_000] == named
+    assert unknown.value.answers == [None] * COUNT
+    await send_again(queue, unknown.value.operations)
+    assert sorted(await bodies(queue)) == list(range(COUNT))
+
+
 @pytest.mark.parametrize("wait", [None, 10])
 async def test_they_take_the_room_that_they_need(queue: Any, wait: int | None) -> None:
     getattr(queue, "inner", queue).topic("t", most_pending=COUNT)

@@ -47,13 +47,16 @@ class Collected(Generic[R]):
         return cast("list[R]", self._answers)
 
     def stop(self, error: BideError) -> None:
-        """The next part failed. Raises an error in place of its own, which would not be true of the parts that were done."""
+        """The next part failed. Raises an error in place of its own, which would not be true of the parts that were done.
+        One that stays has an operation also for each message of the parts after it.
+        """
+        told = error if isinstance(error, OutcomeUnknown) else OutcomeUnknown("")
+        named = [*self._operations, *told.operations]
+        name = lane()  # so that the rest can be sent by the same means
+        named += [new.operation or f"{name}#{i}" for i, new in enumerate(self._new[len(named) :])]
+        answers = [*self._answers, *told.answers]
+        answers += [None] * (self._count - len(answers))
         if self._short is not None or (self._answers and not self._new):
-            named = [*self._operations, *(error.operations if isinstance(error, OutcomeUnknown) else ())]
-            name = lane()  # so that the rest can be sent by the same means
-            named += [new.operation or f"{name}#{i}" for i, new in enumerate(self._new[len(named) :])]
-            answers = [*self._answers, *(error.answers if isinstance(error, OutcomeUnknown) else ())]
-            answers += [None] * (self._count - len(answers))
             short = f", {self._unconfirmed:,} of them not confirmed" if self._short is not None else ""
             text = f"{self.done:,} of {self._count:,} were done{short}, then: {error}"
             raise OutcomeUnknown(text, operations=named, answers=answers) from error
@@ -61,3 +64,4 @@ class Collected(Generic[R]):
             sent = cast("list[Sent]", self._answers)
             text = f"{len(sent):,} of {self._count:,} messages were accepted, then: {error}"
             raise PartlySent(text, sent, error) from error
+        told.operations, told.answers = told.operations and named, told.answers and answers
