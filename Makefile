@@ -22,6 +22,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Pyright stays at the version that pip has installed, and does not ask for a newer one.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
+# What Python has compiled is kept: the tests start it thousands of times, and each time would compile all of bide.
+export PYTHONDONTWRITEBYTECODE :=
+
 # Three processes for two cores, since tests wait as much as they work; each with servers of its own.
 CORES := $(shell "$(PYTHON)" -c "import os; print(min(8, os.cpu_count() or 1))" 2>/dev/null)
 PROCESSES := $(shell "$(PYTHON)" -c "import os; print(min(8, ((os.cpu_count() or 1) * 3 + 1) // 2))" 2>/dev/null)
