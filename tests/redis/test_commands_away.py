@@ -65,6 +65,22 @@ async def test_ids_of_a_server_that_is_away(masters: RedisCluster, masters_url: 
     assert "run the command again when it answers" in ended.err
 
 
+@pytest.mark.parametrize("verb", ["requeue", "purge"])
+async def test_a_dry_run_with_ids_of_a_server_that_is_away(masters: RedisCluster, masters_url: str, verb: str) -> None:
+    async with AsyncQueue(f"{masters_url}&timeout=1") as queue:
+        ids = await sent(queue, dead=True)
+        async with frozen(masters, queue, 2):
+            ended = await bide(f"{masters_url}&timeout=1", verb, "t", *ids, "--dry-run")
+            away = await bide(f"{masters_url}&timeout=1", verb, "t", *ids[2 * MANY :], "--dry-run")
+            there = await bide(f"{masters_url}&timeout=1", verb, "t", ids[0], "--dry-run")
+        place = await place_of(masters, queue, 2)
+    assert ended.code == away.code == 1
+    assert f"\n{verb} would change {2 * MANY} dead letters of t. Nothing was changed.\n" in ended.out
+    assert away.out == "t has no dead letters.\n"
+    assert ended.err == away.err == f"bide: no answer from {place}: what they have is missing here.\n"
+    assert (there.code, there.err) == (0, "")
+
+
 async def test_lines_that_may_not_have_been_sent_are_named(masters: RedisCluster, masters_url: str) -> None:
     url, command = f"{masters_url}&timeout=1", ("send", "t", "-", "--operation", "mine")
     lines = "".join(f"{number}\n" for number in range(1, LINES + 1))

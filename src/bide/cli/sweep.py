@@ -1,5 +1,6 @@
 """Commands that change many messages: which are meant, a dry run, a question, and how far the work has come."""
 
+import itertools
 import re
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -14,10 +15,11 @@ from bide.cli.progress import progress
 from bide.cli.table import Table
 from bide.core import json_shapes
 from bide.core.amounts import plural
-from bide.errors import EngineError
+from bide.errors import EngineError, OutcomeUnknown, Unavailable
 from bide.types import Info, State, Where
 
 if TYPE_CHECKING:
+    from bide.engines.base import Stored
     from bide.engines.sync import Engine
     from bide.queue import Queue
     from bide.queue.choosing import Choice, Step
@@ -116,8 +118,8 @@ class Meant(NamedTuple):
     def pages(self, absent: set[str]) -> Iterator[Iterable[Info]]:
         """All that are meant, as they are now. `absent` gets the servers that did not answer."""
         if self.ids and self.queue.capabilities.lookup:
-            found = (self.queue.get(id) for id in self.ids)
-            yield [info for info in found if info and info.topic == self.pattern and info.state in self.states]
+            found = itertools.chain.from_iterable(self._found(absent))
+            yield [info for info in found if info.topic == self.pattern and info.state in self.states]
             return
         for topic in self.topics:
             for state in self.states:
@@ -128,8 +130,24 @@ class Meant(NamedTuple):
                     yield [info for info in page if info.id in self.ids] if self.ids else page
                     after, more = page.after, page.after is not None
 
-    def counted(self) -> tuple[int, list[Info]]:
-        """How many are meant, and the first of them."""
+    def _found(self, absent: set[str]) -> Iterator[list[Info]]:
+        """What is stored under the ids."""
+        from bide.queue.envelope import info, ref
+
+        session, missing = self.queue.session, self.look().missing
+        for first in range(0, len(self.ids), PAGE):
+            refs = [ref(id, None, None) for id in self.ids[first : first + PAGE]]
+            try:
+                stored: Sequence[Stored | None] = session.engine().get(refs, brief=bool(missing))
+            except (Unavailable, OutcomeUnknown) as error:
+                if not missing:
+                    raise
+                absent.update(missing)
+                stored = error.answers if isinstance(error, OutcomeUnknown) else ()
+            yield [info(each, session.setup.envelope) for each in stored if each is not None]
+
+    def counted(self) -> tuple[int, list[Info], set[str]]:
+        """How many are meant, the first of them, and the servers that did not answer."""
         count, first, absent = 0, list[Info](), set[str]()
         with progress(f"counting {self.pattern}", None) as moved:
             for page in self.pages(absent):
@@ -138,7 +156,7 @@ class Meant(NamedTuple):
                 count += len(found)
                 moved(count)
         note_missing(sorted(absent))
-        return count, first
+        return count, first, absent
 
 
 class Look(NamedTuple):
@@ -160,20 +178,20 @@ def carry_out(
 ) -> "Step | Exit":
     """Change the messages, if the user agrees, or show what would be changed. An exit code: nothing was."""
     if dry:
-        _dry_run(meant, verb, as_json=as_json)
-        return Exit.OK
+        return _dry_run(meant, verb, as_json=as_json)
     if question is not None and not _ask(meant, question, yes=yes):
         return Exit.FAILED
     return work(meant, doing, steps)
 
 
-def _dry_run(meant: Meant, verb: str, *, as_json: bool) -> None:
+def _dry_run(meant: Meant, verb: str, *, as_json: bool) -> Exit:
     """Show what a command would do."""
-    count, first = meant.counted()
+    count, first, absent = meant.counted()
+    code = Exit.FAILED if absent else Exit.OK
     if as_json:
         shown = [json_shapes.message(each) for each in first]
         echo_json({"topic": meant.pattern, "dry_run": True, "found": count, "first": shown})
-        return
+        return code
     if first:
         now = now_ms()
         table = Table("id", "topic", "state", "due", "key", "last error", short=("key",))
@@ -184,6 +202,7 @@ def _dry_run(meant: Meant, verb: str, *, as_json: bool) -> None:
             ]
         )
     echo(f"{verb} would change {meant.words(count)}. Nothing was changed." if count else meant.none())
+    return code
 
 
 def _ask(meant: Meant, question: str, *, yes: bool) -> bool:
