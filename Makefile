@@ -39,7 +39,7 @@ demo: .venv/.demo ## see bide at work, in about a minute
 	@$(BIN)/bide demo
 
 .PHONY: test
-test: check servers ## check with the unit tests, then all tests but the slow ones; about twenty-five minutes
+test: servers check ## check with the unit tests, then all tests but the slow ones; about twenty-five minutes
 	@echo "== pytest: about twenty-two minutes on two cores, and more where others work, too"
 	@$(BIN)/pytest tests --ignore=tests/unit $(PARALLEL)
 
@@ -97,10 +97,10 @@ endef
 PYRIGHT := PATH="$(CURDIR)/$(BIN):$$PATH" pyright --verifytypes bide --ignoreexternal
 
 # The slowest first, since they run side by side.
-STEPS := mypy site pyright docs translations lint-imports rooms unasync limits ruff-check ruff-format
+STEPS := mypy yardsticks site pyright public docs translations lint-imports rooms unasync limits ruff-check ruff-format
 
 .PHONY: check
-check: .venv/.dev ## format, lint, types, import rules, size limits, generated files, the site, unit tests; about a minute
+check: .venv/.dev ## format, lint, types, import rules, limits, yardsticks, the public API, generated files, the site, unit tests; about a minute
 	@$(MAKE) --no-print-directory --jobs=$(or $(CORES),1) $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(STEPS:%=check-%)
 	$(call step,unit tests,$(BIN)/pytest tests/unit -q $(PARALLEL))
 
@@ -125,6 +125,10 @@ check-docs:
 	$(call step,docs,$(BIN)/python tools/docs.py --check)
 check-translations:
 	$(call step,translations,$(BIN)/python -m tools.translations --check)
+check-yardsticks:
+	$(call step,yardsticks,$(BIN)/python -m tools.yardsticks)
+check-public:
+	$(call step,the public API,$(BIN)/python -m tools.public --check)
 check-site:
 	$(call step,site,$(SITE))
 

@@ -1,105 +1,149 @@
-"""How far a message travels through the code: frames of bide, files of bide, and how often a call leaves a file for another.
+"""How far a message travels through the code: Python frames of bide for each message, and files of bide that it meets.
 
-python tools/trips.py redis://127.0.0.1:6379/0
+python -m tools.trips [URL]
 
-It uses the namespace `trips` of that server. A coroutine counts once, however often it is resumed.
+Without the URL of a Redis server it starts one of its own. It uses the namespace `trips`. Each path is gone 2,000 times; a
+coroutine that is resumed counts again, as Python does the work again. Files are those that run at least once for each batch: a
+timer that goes off meanwhile is on nobody's way.
 """
 
 import asyncio
+import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
-from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import bide
-from bide import AsyncQueue, Queue, Worker
+from bide import AsyncQueue, Worker
 
-ROOT = str(Path(bide.__file__).parent)
+MESSAGES = 2_000
+BATCH = 100  # how many a worker and a listener hold at most, so that each run claims in batches of the same size
+ROOT = os.path.join(os.path.dirname(bide.__file__), "")
 
 
-class Trip:
+class Trip(NamedTuple):
+    frames: float  # for each message
+    files: int
+
+
+class Watch:
     def __init__(self) -> None:
-        self._frames: dict[int, FrameType] = {}  # kept, so that no other frame gets the id of one that has gone
-        self._files: dict[int, list[str]] = {}  # by thread, in the order of the calls
+        self._seen: Counter[str] = Counter()  # frames by file
 
-    def saw(self, frame: FrameType, event: str, argument: Any) -> None:
-        file = frame.f_code.co_filename
-        if event == "call" and file.startswith(ROOT) and id(frame) not in self._frames:
-            self._frames[id(frame)] = frame
-            self._files.setdefault(threading.get_ident(), []).append(file)
+    def _saw(self, frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(ROOT):
+            self._seen[frame.f_code.co_filename] += 1
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
-        threading.setprofile(self.saw)
-        sys.setprofile(self.saw)
+    def on(self) -> Iterator[None]:
+        threading.setprofile(self._saw)
+        sys.setprofile(self._saw)
         try:
             yield
         finally:
             sys.setprofile(None)
             threading.setprofile(None)
 
-    def __str__(self) -> str:
-        files = {file for seen in self._files.values() for file in seen}
-        changes = sum(one != other for seen in self._files.values() for one, other in pairwise(seen))
-        return f"{len(self._frames)} frames, {len(files)} files, {changes} changes of file"
+    def trip(self) -> Trip:
+        return Trip(self._seen.total() / MESSAGES, sum(count >= MESSAGES // BATCH for count in self._seen.values()))
 
 
-async def sent(url: str) -> Trip:
-    """An async task is sent with a delay."""
-    trip = Trip()
-    async with AsyncQueue(url, namespace="trips") as queue:
-
-        @queue.task("trip")
-        async def handle(number: int) -> None: ...
-
-        for number in range(3):  # what is made once is made then
-            await handle.after("15m").send(number)
-        with trip.watched():
-            await handle.after("15m").send(3)
-    return trip
+async def send(queue: AsyncQueue, watch: Watch) -> None:
+    with watch.on():
+        for number in range(MESSAGES):
+            await queue.send("sent", {"number": number}, delay="1h", key=f"key {number}")
 
 
-async def worked(url: str) -> Trip:
-    """A worker sleeps, is woken by a message from another thread, calls the handler, and acks."""
-    trip, acked = Trip(), asyncio.Event()
-    queue = AsyncQueue(url, namespace="trips")
+async def send_gathered(queue: AsyncQueue, watch: Watch) -> None:
+    for _ in range(MESSAGES // BATCH):
+        with watch.on():
+            await asyncio.gather(*(queue.send("gathered", {"number": number}, delay="1h") for number in range(BATCH)))
 
-    @queue.task("work")
+
+async def cancel(queue: AsyncQueue, watch: Watch) -> None:
+    for number in range(MESSAGES):
+        await queue.send("cancelled", {"number": number}, delay="1h", key=f"key {number}")
+    with watch.on():
+        for number in range(MESSAGES):
+            await queue.cancel(topic="cancelled", key=f"key {number}")
+
+
+async def send_task(queue: AsyncQueue, watch: Watch) -> None:
+    @queue.task("task")
     async def handle(number: int) -> None: ...
 
-    async def handled(worker: Worker, count: int) -> None:
-        while worker.health().done < count:  # noqa: ASYNC110  (it tells nobody)
-            await asyncio.sleep(0.05)
-        await asyncio.sleep(0.5)  # and it sleeps again
-
-    with Queue(url, namespace="trips") as sender:
-        async with Worker(queue) as worker:
-            await asyncio.to_thread(sender.send, "work", {"number": 1})
-            await handled(worker, 1)
-            with trip.watched():
-                sent = asyncio.get_running_loop().run_in_executor(None, _unwatched, sender.send, "work", {"number": 2})
-                asyncio.get_running_loop().call_later(0.4, acked.set)  # far longer than the trip, and shorter than a sweep
-                await acked.wait()
-            await sent
-    await queue.close()
-    return trip
+    with watch.on():
+        for number in range(MESSAGES):
+            await handle.after("1h").send(number)
 
 
-def _unwatched(call: Callable[..., object], *args: object) -> None:
-    sys.setprofile(None)
-    call(*args)
+async def worker(queue: AsyncQueue, watch: Watch) -> None:
+    done, count = asyncio.Event(), 0
+
+    @queue.task("worked")
+    async def handle(number: int) -> None:
+        nonlocal count
+        count += 1
+        if count == MESSAGES:
+            done.set()
+
+    await queue.send_many("worked", [{"number": number} for number in range(MESSAGES)])
+    async with Worker(queue, concurrency=BATCH):
+        with watch.on():
+            await done.wait()
+
+
+async def listen(queue: AsyncQueue, watch: Watch) -> None:
+    await queue.send_many("heard", [{"number": number} for number in range(MESSAGES)])
+    count = 0
+    with watch.on():
+        async for delivery in queue.listen("heard"):
+            await delivery.ack()
+            count += 1
+            if count == MESSAGES:
+                break
+
+
+PATHS: dict[str, Callable[[AsyncQueue, Watch], Awaitable[None]]] = {
+    "send with a delay and a key": send,
+    f"send, {BATCH} gathered": send_gathered,
+    "cancel by its key": cancel,
+    "send of a task": send_task,
+    "worker, plain task": worker,
+    "listen and ack": listen,
+}
+
+
+async def trips(url: str) -> dict[str, Trip]:
+    found = {}
+    for name, path in PATHS.items():
+        async with AsyncQueue(url, namespace="trips") as queue:
+            await queue.send("warm", 1, delay="1h")  # what is made once is made then
+            watch = Watch()
+            await path(queue, watch)
+            found[name] = watch.trip()
+    return found
+
+
+def measured(url: str | None = None) -> dict[str, Trip]:
+    if url is not None:
+        return asyncio.run(trips(url))
+    from tests.servers.redis import RedisServer  # noqa: PLC0415  (not needed with a URL)
+
+    with RedisServer() as server:
+        return asyncio.run(trips(server.url))
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 1:
+    if len(arguments) > 1:
         print(__doc__, file=sys.stderr)
         return 2
-    print("send:  ", asyncio.run(sent(arguments[0])))
-    print("worker:", asyncio.run(worked(arguments[0])))
+    for name, trip in measured(*arguments).items():
+        print(f"{name:28} {trip.frames:6.1f} frames a message, {trip.files:3} files")
     return 0
 
 
