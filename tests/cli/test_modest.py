@@ -156,8 +156,8 @@ def test_listed_messages_are_sent(queue: Queue, command: Callable[..., tuple[int
     assert (code, out) == (Exit.FAILED, "")
     assert err.splitlines() == [
         f"bide: modest:// has no keys: leave key= and if_exists= out. {ABLE}",
-        "Accepted before the error: 0 messages. Before you run the command again, leave out what was sent: "
-        "tail -n +1 FILE | bide send --from -",
+        "Accepted before the error: 0 messages. To send the rest, run this, with the OPTIONS of this one: "
+        f"sed -n '1,$p' {file} | bide send --from - OPTIONS",
     ]
     file.write_text(lines)
     code, out, _ = command("send", "--from", str(file), "--dead")

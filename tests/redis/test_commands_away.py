@@ -1,6 +1,7 @@
 """The commands that change or send many while a shard does not answer: the others do it, and the command says what is left."""
 
 import asyncio
+import json
 import re
 import subprocess
 
@@ -96,6 +97,26 @@ async def test_lines_that_may_not_have_been_sent_are_named(masters: RedisCluster
     again = await bide(url, *command, stdin=lines)
     assert (again.code, again.out) == (0, "Sent 2,500 messages to t.\n")
     async with AsyncQueue(url) as fresh:  # which knows of no server that is away
+        assert (await fresh.stats("t")).ready == LINES
+
+
+async def test_records_that_may_not_have_been_sent_are_named(masters: RedisCluster, masters_url: str) -> None:
+    url, command = f"{masters_url}&timeout=1", ("send", "--from", "-")
+    record = {"topic": "t", "state": "ready", "due_ms": 1, "attempt": 0, "max_attempts": 3}
+    lines = "".join(json.dumps({"id": f"i{number}", **record, "body": number}) + "\n" for number in range(LINES))
+    async with AsyncQueue(url) as queue:
+        await queue.send("other", 1, key=keys_of(0, 1, "other")[0])
+        async with frozen(masters, queue, 2):
+            ended = await bide(url, *command, stdin=lines)
+            stored = (await queue.stats("t")).ready
+    assert 0 < stored < LINES
+    assert (ended.code, ended.out) == (1, f"Sent {stored:,} messages to 1 topic.\n")
+    assert f"\n{LINES - stored} lines may not have been sent. Run the same command again within ten minutes" in ended.err
+    assert ended.err.endswith(" FILE | bide send --from - OPTIONS\n")
+    assert lines_named(ended.err) == LINES - stored
+    again = await bide(url, *command, stdin=lines)
+    assert (again.code, again.out) == (0, "Sent 2,500 messages to 1 topic.\n")
+    async with AsyncQueue(url) as fresh:
         assert (await fresh.stats("t")).ready == LINES
 
 

@@ -3,7 +3,6 @@
 import itertools
 import json
 import re
-import shlex
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
@@ -15,9 +14,10 @@ from bide.cli.lines import is_regular, opened, read_lines
 from bide.cli.output import echo, echo_json, flush, note
 from bide.cli.progress import progress
 from bide.cli.queues import QueueOptions
+from bide.cli.unsent import Unsent
 from bide.core import json_shapes
 from bide.core.amounts import plural
-from bide.errors import BadBody, BadMessage, BideError, ConfirmTimeout, OutcomeUnknown, PartlySent
+from bide.errors import BadBody, BadMessage, BideError, OutcomeUnknown, PartlySent
 from bide.types import Outgoing, Sent
 
 if TYPE_CHECKING:
@@ -44,17 +44,19 @@ def send_lines(
         total = _checked(file, common, text=text) if is_regular(file) else None
         shown = not (as_json and sys.stdout.isatty())  # a bar among the lines would be in their way
         with options.open(create=True) as queue, progress(f"sending to {topic}", total, shown=shown) as moved:
-            sender = _Sender(queue, topic, source, operation, as_json=as_json)
+            repeatable = operation is not None and queue.capabilities.idempotent
+            unsent = Unsent(source, f"bide send {topic} -", repeatable=repeatable)
+            sender = _Sender(queue, topic, unsent, operation, as_json=as_json)
             try:
                 for batch in _batches(file, common, text=text):
                     sender.send(batch)
                     moved(sender.accepted)
             except BideError as error:
                 note(f"bide: {error}")
-                note(f"Accepted before the error: {plural(sender.accepted, 'message')}.{sender.again(rest=True)}")
+                note(f"Accepted before the error: {plural(sender.accepted, 'message')}.{unsent.again(rest=True)}")
                 return Exit.FAILED
             except KeyboardInterrupt:
-                accepted, again = plural(sender.accepted, "message"), sender.again(rest=True, unsure=True)
+                accepted, again = plural(sender.accepted, "message"), unsent.again(rest=True, unsure=True)
                 note(f"Stopped. Accepted: {accepted}, and possibly some of the next {BATCH:,}.{again}")
                 return Exit.STOPPED
     if not as_json:
@@ -62,25 +64,21 @@ def send_lines(
         echo(
             f"Sent {plural(sender.accepted, 'message')} to {topic}." + (f" {known:,} of them existed already." if known else "")
         )
-    return sender.ended()
+    return unsent.ended()
 
 
 class _Sender:
     """Sends batches, and knows at every moment how many messages were accepted."""
 
-    def __init__(self, queue: "Queue", topic: str, source: str, operation: str | None, *, as_json: bool) -> None:
+    def __init__(self, queue: "Queue", topic: str, unsent: Unsent, operation: str | None, *, as_json: bool) -> None:
         self.accepted: int = 0
         self.created: int = 0
         self._queue = queue
         self._topic = topic
-        self._source = source
+        self._unsent = unsent
         self._operation = operation
-        self.last: int = 0  # number of the last line of a batch that was sent, but for the lines below
         self._batches = 0
         self._as_json = as_json
-        self._unsure: list[int] = []  # numbers of lines that may not have been sent
-        self._lost = False  # nothing is known of the batch before
-        self._error: OutcomeUnknown | None = None  # the first of a part
 
     def send(self, batch: list[Line]) -> None:
         """Send a batch. Each batch has an operation of its own, so that the same lines sent again add nothing.
@@ -91,49 +89,19 @@ class _Sender:
         self._batches += 1
         try:
             self._count(self._queue.send_many(self._topic, [line.message for line in batch], operation=operation))
-            self.last, self._lost = batch[-1].number, False
+            self._unsent.none(batch[-1].number)
         except PartlySent as error:
             self._count(error.sent)
-            self.last = batch[len(error.sent) - 1].number
+            self._unsent.none(batch[len(error.sent) - 1].number)
             raise
         except OutcomeUnknown as error:
-            answers = error.answers or [None] * len(batch)
+            answers = self._unsent.some(error, [line.number for line in batch], batch[-1].number)
             self._count([each for each in answers if each is not None])
-            self._unsure += [line.number for line, each in zip(batch, answers, strict=True) if each is None]
-            self._error, self.last = self._error or error, batch[-1].number
-            lost = not error.answers and not isinstance(error, ConfirmTimeout)
-            if lost and self._lost:  # twice in a row: there is no other part that could answer
-                raise
-            self._lost = lost
         except BadMessage as error:
             item = _ITEM.match(str(error))
             if item is None:
                 raise
             raise type(error)(f"Line {batch[int(item[1])].number:,}: {str(error)[item.end() :]}") from error
-
-    def ended(self) -> Exit:
-        """How the command ends when all lines were tried."""
-        if self._error is None:
-            return Exit.OK
-        note(f"bide: {self._error}")
-        note(f"{plural(len(self._unsure), 'line')} may not have been sent.{self.again()}")
-        return Exit.FAILED
-
-    def again(self, *, rest: bool = False, unsure: bool = False) -> str:
-        """How to send the lines that may not have been sent. `rest`: and all that follow, of which `unsure` says the same."""
-        lines = [*_ranges(self._unsure), *([f"{self.last + 1},$p"] if rest else [])]
-        if not lines:
-            return ""
-        file = "FILE" if self._source == "-" else shlex.quote(self._source)
-        command = f"sed -n '{';'.join(lines)}' {file} | bide send {self._topic} - OPTIONS"
-        meant = "with the OPTIONS of this one"
-        if self._operation is not None and self._queue.capabilities.idempotent:
-            return (
-                " Run the same command again within ten minutes: nothing is sent twice. "
-                f"Later, send only these, {meant}: {command}"
-            )
-        twice = ", of which some may be sent twice" if self._unsure or unsure else ""
-        return f" To send the rest{twice}, run this, {meant}: {command}"
 
     def _count(self, answers: list[Sent]) -> None:
         self.accepted += len(answers)
@@ -142,13 +110,6 @@ class _Sender:
             for each in answers:
                 echo_json(json_shapes.sent(each))
             flush()  # a program that reads along knows what was accepted
-
-
-def _ranges(numbers: list[int]) -> Iterator[str]:
-    """Lines as `sed` prints them."""
-    for _, each in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
-        run = [number for _, number in each]
-        yield f"{run[0]}p" if len(run) == 1 else f"{run[0]},{run[-1]}p"
 
 
 def parse_body(written: str | bytes, *, text: bool) -> object:

@@ -3,7 +3,7 @@
 import base64
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -13,14 +13,15 @@ from bide.cli.lines import is_regular, opened, read_lines
 from bide.cli.output import echo, echo_json, flush, note, now_ms
 from bide.cli.progress import progress
 from bide.cli.queues import QueueOptions
+from bide.cli.unsent import Unsent
 from bide.clock import moment
 from bide.core import json_shapes
 from bide.core.amounts import plural
 from bide.core.codec import JSON, MAX_BODY, Encoded
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import NewMessage
-from bide.errors import BadBody, BadMessage, BideError
-from bide.types import IfExists, Priority, State
+from bide.errors import BadBody, BadMessage, BideError, OutcomeUnknown
+from bide.types import IfExists, Priority, Sent, State
 
 if TYPE_CHECKING:
     from bide.queue import Queue
@@ -90,32 +91,35 @@ def send_records(options: QueueOptions, source: str, wanted: Wanted, *, as_json:
         total = _checked(file, wanted) if is_regular(file) else None
         shown = not (as_json and sys.stdout.isatty())  # a bar among the lines would be in their way
         with options.open(create=True) as queue, progress("sending", total, shown=shown) as moved:
-            sender = _Sender(queue, named=queue.capabilities.idempotent or wanted.operation is not None, as_json=as_json)
+            named = queue.capabilities.idempotent or wanted.operation is not None
+            unsent = Unsent(source, "bide send --from -", repeatable=named)
+            sender = _Sender(queue, unsent, named=named, as_json=as_json)
             try:
                 for batch in _batches(file, wanted):
                     sender.send(batch)
                     moved(sender.lines)
             except BideError as error:
                 note(f"bide: {error}")
-                note(f"Accepted before the error: {plural(sender.accepted, 'message')}.{sender.again()}")
+                note(f"Accepted before the error: {plural(sender.accepted, 'message')}.{unsent.again(rest=True)}")
                 return Exit.FAILED
             except KeyboardInterrupt:
-                note(f"Stopped. Accepted: {plural(sender.accepted, 'message')}, and possibly some more.{sender.again()}")
+                accepted, again = plural(sender.accepted, "message"), unsent.again(rest=True, unsure=True)
+                note(f"Stopped. Accepted: {accepted}, and possibly some more.{again}")
                 return Exit.STOPPED
     if not as_json:
         sender.tell()
-    return Exit.OK
+    return unsent.ended()
 
 
 class _Sender:
     """Sends batches, and knows at every moment what became of the lines."""
 
-    def __init__(self, queue: "Queue", *, named: bool, as_json: bool) -> None:
+    def __init__(self, queue: "Queue", unsent: Unsent, *, named: bool, as_json: bool) -> None:
         """`named`: the engine remembers by its operation what was sent."""
         self.accepted: int = 0
         self.lines: int = 0
-        self.last: int = 0  # number of the last line that is done
         self._queue = queue
+        self._unsent = unsent
         self._named = named
         self._as_json = as_json
         self._topics = set[str]()
@@ -123,27 +127,26 @@ class _Sender:
         self._left_out = Counter[Reason]()
 
     def send(self, batch: list[Line]) -> None:
-        new = [(line.id, self._as_sent(line.message)) for line in batch if line.message is not None]
-        answers = self._queue.session.put_many([message for _, message in new]) if new else []
-        self.accepted += sum(each.outcome not in ("kept", "exists") for each in answers)
-        self._topics |= {each.topic for each in answers}
-        self._outcomes.update(each.outcome for each in answers)
+        """Send a batch. Goes on after one of which a part was done, or all and not confirmed."""
+        new = [(line, self._as_sent(line.message)) for line in batch if line.message is not None]
+        try:
+            answers: Sequence[Sent | None] = self._queue.session.put_many([message for _, message in new]) if new else ()
+            self._unsent.none(batch[-1].number)
+        except OutcomeUnknown as error:
+            answers = self._unsent.some(error, [line.number for line, _ in new], batch[-1].number)
+        told = [(line.id, sent) for (line, _), sent in zip(new, answers, strict=True) if sent is not None]
+        self.accepted += sum(each.outcome not in ("kept", "exists") for _, each in told)
+        self._topics |= {each.topic for _, each in told}
+        self._outcomes.update(each.outcome for _, each in told)
         self._left_out.update(line.refused for line in batch if line.refused)
-        self.lines, self.last = self.lines + len(batch), batch[-1].number
+        self.lines += len(batch)
         if self._as_json:
-            for (id, _), each in zip(new, answers, strict=True):
+            for id, each in told:
                 echo_json({**json_shapes.sent(each), "from": id})
             flush()  # a program that reads along knows what was accepted
 
     def _as_sent(self, message: NewMessage) -> NewMessage:
         return message if self._named else msgspec.structs.replace(message, operation=None)
-
-    def again(self) -> str:
-        """How to go on."""
-        rest = f"eave out what was sent: tail -n +{self.last + 1} FILE | bide send --from -"
-        if not self._named:
-            return f" Before you run the command again, l{rest}"
-        return f" Run the command again within ten minutes: nothing is sent twice. Later, l{rest}"
 
     def tell(self) -> None:
         echo(f"Sent {plural(self.accepted, 'message')} to {plural(len(self._topics), 'topic')}.")
