@@ -253,6 +253,9 @@ def ended(step: "Step", *, named: bool) -> Exit:
             "command again when it answers."
         )
         return Exit.FAILED
+    if step.unconfirmed:
+        note(f"bide: All is done, but not all of it confirmed: {step.unconfirmed}")
+        return Exit.FAILED
     return Exit.GONE if named and step.done < step.asked else Exit.OK
 
 

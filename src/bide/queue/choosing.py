@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar
 from bide.core import options
 from bide.core.when import duration_ms
 from bide.engines.base import Scanned, Stored, Swept
-from bide.errors import BadOption, OutcomeUnknown, Unavailable
+from bide.errors import BadOption, ConfirmTimeout, OutcomeUnknown, Unavailable
 from bide.types import Page, Stats, Where
 
 C = TypeVar("C", Scanned, Stats, Page, Swept)
@@ -47,6 +47,7 @@ class Step(NamedTuple):
     keyless: int = 0
     running: int = 0
     missing: tuple[str, ...] = ()  # servers that did not answer: what the others have is done
+    unconfirmed: str = ""  # why a failover may undo a part of what is done
 
     def plus(self, other: "Step") -> "Step":
         """What both have done together."""
@@ -57,15 +58,18 @@ class Step(NamedTuple):
             self.keyless + other.keyless,
             self.running + other.running,
             tuple(sorted({*self.missing, *other.missing})),
+            self.unconfirmed or other.unconfirmed,
         )
 
     def check(self) -> None:
-        """At the end. Raises OutcomeUnknown if a server did not answer."""
+        """At the end. Raises OutcomeUnknown if a server did not answer, ConfirmTimeout if all is done and not all confirmed."""
         if self.missing:
             raise OutcomeUnknown(
                 f"{', '.join(self.missing)} does not answer and may have some of the messages. What the other servers have is "
                 f"done, {self.done:,} in all: try again later for the rest."
             )
+        if self.unconfirmed:
+            raise ConfirmTimeout(f"All is done, {self.done:,} messages, but not all of it confirmed: {self.unconfirmed}")
 
 
 def complete(found: C) -> C:
@@ -76,18 +80,25 @@ def complete(found: C) -> C:
 
 
 class Absent:
-    """The servers that did not answer while many messages were changed: what the others have is done first."""
+    """The servers that did not answer while many messages were changed, or did not confirm: the rest is done first."""
 
     def __init__(self) -> None:
         self._servers: set[str] = set()
+        self._unconfirmed = ""
 
     def heard(self, found: C) -> C:
         self._servers.update(found.missing)
+        if isinstance(found, Swept):
+            self.short(found.unconfirmed)
         return found
+
+    def short(self, why: str) -> None:
+        """A page was done and not confirmed, unless this is empty."""
+        self._unconfirmed = self._unconfirmed or why
 
     def left_out(self, step: Step) -> Step:
         """The last step, which names them."""
-        return step._replace(missing=tuple(sorted(self._servers)))
+        return step._replace(missing=tuple(sorted(self._servers)), unconfirmed=self._unconfirmed)
 
 
 def share(total: int, place: int, count: int, spread: int) -> tuple[int, int]:

@@ -5,6 +5,7 @@ import re
 import socket
 import time
 from collections.abc import Iterable
+from typing import Any
 
 import redis.exceptions as theirs
 
@@ -89,11 +90,12 @@ class Unanswered(Exception):
 class Unconfirmed(Exception):
     """It has happened, and nobody can say whether it will last: the operation `number` of `lane`."""
 
-    def __init__(self, sentence: str, lane: str = "", number: int = 0) -> None:
+    def __init__(self, sentence: str, lane: str = "", number: int = 0, answer: Any = None) -> None:
         super().__init__(sentence)
         self.sentence: str = sentence
         self.lane: str = lane
         self.number: int = number
+        self.answer: Any = answer  # of the server
 
 
 def refused(error: BaseException) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Ref, Stored
+from bide.errors import ConfirmTimeout
 from bide.queue.choosing import PAGE, Absent, Choice, Step, share
 from bide.types import CancelResult, State
 
@@ -37,7 +38,7 @@ async def count_dead(engine: AsyncEngine, topic: str, absent: Absent) -> int:
 
 
 async def last(steps: AsyncGenerator[Step, None]) -> Step:
-    """Do all of it. Raises OutcomeUnknown at the end if a server of several did not answer."""
+    """Do all of it. Raises OutcomeUnknown at the end if a server of several did not answer, or not confirm."""
     step = Step()
     async for each in steps:
         step = each
@@ -142,7 +143,7 @@ async def cancel_chosen(engine: AsyncEngine, topic: str, states: Sequence[State]
     step, before, absent = Step(), 0, Absent()
     for state in states:
         async for seen, found in chosen(engine, topic, state, choice, absent):
-            told = await engine.cancel([Ref(each.id) for each in found]) if found else []
+            told = await _cancelled(engine, [Ref(each.id) for each in found], absent) if found else []
             step = Step(
                 before + seen,
                 step.asked + len(found),
@@ -152,3 +153,13 @@ async def cancel_chosen(engine: AsyncEngine, topic: str, states: Sequence[State]
             yield step
         before = step.seen
     yield absent.left_out(step)
+
+
+async def _cancelled(engine: AsyncEngine, refs: Sequence[Ref], absent: Absent) -> list[CancelResult]:
+    """What became of messages that were pending a moment ago. If that is not confirmed, they are looked for: they may run."""
+    try:
+        return await engine.cancel(refs)
+    except ConfirmTimeout as short:
+        absent.short(str(short))
+    found = await engine.get(refs)
+    return [CancelResult.CANCELLED if each is None else CancelResult.RUNNING for each in found]

@@ -6,6 +6,7 @@ from collections.abc import Generator, Sequence
 
 from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.engines.sync import Engine
+from bide.errors import ConfirmTimeout
 from bide.queue.choosing import PAGE, Absent, Choice, Step, share
 from bide.types import CancelResult, State
 
@@ -37,7 +38,7 @@ def count_dead(engine: Engine, topic: str, absent: Absent) -> int:
 
 
 def last(steps: Generator[Step, None, None]) -> Step:
-    """Do all of it. Raises OutcomeUnknown at the end if a server of several did not answer."""
+    """Do all of it. Raises OutcomeUnknown at the end if a server of several did not answer, or not confirm."""
     step = Step()
     for each in steps:
         step = each
@@ -138,7 +139,7 @@ def cancel_chosen(engine: Engine, topic: str, states: Sequence[State], choice: C
     step, before, absent = Step(), 0, Absent()
     for state in states:
         for seen, found in chosen(engine, topic, state, choice, absent):
-            told = engine.cancel([Ref(each.id) for each in found]) if found else []
+            told = _cancelled(engine, [Ref(each.id) for each in found], absent) if found else []
             step = Step(
                 before + seen,
                 step.asked + len(found),
@@ -148,3 +149,13 @@ def cancel_chosen(engine: Engine, topic: str, states: Sequence[State], choice: C
             yield step
         before = step.seen
     yield absent.left_out(step)
+
+
+def _cancelled(engine: Engine, refs: Sequence[Ref], absent: Absent) -> list[CancelResult]:
+    """What became of messages that were pending a moment ago. If that is not confirmed, they are looked for: they may run."""
+    try:
+        return engine.cancel(refs)
+    except ConfirmTimeout as short:
+        absent.short(str(short))
+    found = engine.get(refs)
+    return [CancelResult.CANCELLED if each is None else CancelResult.RUNNING for each in found]

@@ -139,7 +139,7 @@ class AsyncAround:
                     failed[shard.connections.server.place] = error
                 else:
                     answered = True
-                    did = Swept(did.count + one.count, did.more or one.more, did.keyless + one.keyless)
+                    did = did + one
             if answered or not failed:
                 return replace(did, missing=tuple(sorted(failed)))
         raise next(iter(failed.values()))

@@ -35,6 +35,7 @@ RECEIVING = frozenset(
     | {"spend", "tend"}
 )  # what a receiver does: lost by a failover, it is done again, and nobody was promised that it lasts
 UNCONFIRMED = PASSING | RECEIVING
+PAGES = frozenset({"settle", "requeue", "purge", "purge_dead"})  # of which many follow one another
 
 
 class AsyncCalls:
@@ -133,6 +134,7 @@ class AsyncCalls:
         salt: bytes = b"",
         patience: float | None = None,
         planned: Spread | None = None,
+        short: list[str] | None = None,
     ) -> Any:
         """Run a script that must act once. It runs again if it came too late, as after a long silence.
 
@@ -141,6 +143,8 @@ class AsyncCalls:
 
         patience: seconds for which it is repeated while there is no answer, when others are worth more than this one. With a
         salt it raises Unanswered or Unconfirmed, with the operation's number, when it may have acted.
+
+        short: gets the sentence when it has acted and that was not confirmed, and the answer is given all the same.
         """
         if not self._connections.checked and verb not in PASSING:
             await self.check(patience)
@@ -172,10 +176,7 @@ class AsyncCalls:
                     clock.hear(int(reply[0]), wrote=once)
                     return reply
         except Unconfirmed as done:
-            self._connections.short = True
-            if salt:
-                raise
-            raise ConfirmTimeout(done.sentence) from None
+            return self._fallen_short(done, short, salted=bool(salt))
         except Unanswered as lost:
             if salt:
                 raise
@@ -185,12 +186,22 @@ class AsyncCalls:
         shown = self._connections.server.shown
         raise Unavailable(f"{shown} answers too late for anything to be done. Nothing was done; try again.")
 
+    def _fallen_short(self, done: Unconfirmed, short: list[str] | None, *, salted: bool) -> Any:
+        self._connections.short = True
+        if short is not None:
+            self._clock.hear(int(done.answer[0]), wrote=True)
+            short.append(done.sentence)
+            return done.answer
+        if salted:
+            raise done
+        raise ConfirmTimeout(done.sentence) from None
+
     def _confirmation(self, verb: str) -> Confirmation | None:
-        """How a script is confirmed. While writes are not, an end waits briefly: what comes next does not wait behind it."""
+        """How a script is confirmed. While writes are not, ends and pages wait briefly: nobody waits behind them."""
         asked = self._connections.confirmation
         if asked is None or verb in UNCONFIRMED:
             return None
-        if verb != "settle" or not self._connections.short:
+        if verb not in PAGES or not self._connections.short:
             return asked
         if not self._connections.asking:
             self._connections.asking = True

@@ -90,7 +90,7 @@ class AsyncConnection:
                 _check(script, answer)
                 presence.answer(self)
                 if confirmation is not None:
-                    await self._confirm(driver, confirmation, keys[0], tries, insist=insist)
+                    await self._confirm(driver, confirmation, keys[0], answer, tries, insist=insist)
                 self._driver = driver
                 presence.find()
                 return answer
@@ -183,7 +183,9 @@ class AsyncConnection:
             return self._given_up(error, unsure)
         return told
 
-    async def _confirm(self, driver: Any, confirmation: Confirmation, meta: str, tries: Tries, *, insist: bool) -> None:
+    async def _confirm(
+        self, driver: Any, confirmation: Confirmation, meta: str, answer: Any, tries: Tries, *, insist: bool
+    ) -> None:
         """Wait until enough have the latest write: also that of an operation which an earlier try of it had done."""
         tries.has_run(self.retry_for if insist else 0.0)  # whatever comes now
         if confirmation.at_once and await self._has_it_at_once(driver):
@@ -196,7 +198,7 @@ class AsyncConnection:
                 break
         missing = confirmation.missing(had)
         if missing:
-            raise Unconfirmed(missing)
+            raise Unconfirmed(missing, answer=answer)
 
     async def _has_it_at_once(self, driver: Any) -> bool:
         """Whether the server has its writes on the disk before it answers: it may be another one now, or set up anew."""
@@ -213,7 +215,7 @@ class AsyncConnection:
         given_up = self.lane, self.number
         self.lane, self.number = lane(), 0  # as with an operation that was given up
         sentence = f"{self._server.shown} has done it, but did not confirm it: {error.sentence}. A failover may undo it."
-        return Unconfirmed(sentence, *given_up)
+        return Unconfirmed(sentence, *given_up, error.answer)
 
     def _given_up(self, error: BaseException, unsure: bool) -> Unanswered | Unavailable:
         why = self._server.told(error)

@@ -5,6 +5,7 @@ import contextlib
 import os
 import time
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from bide.engines.base import (
     SWEEP,
@@ -249,19 +250,19 @@ class AsyncShard:
         self, topic: str, ids: Sequence[str] | None, places: sending.Places, now: int | None, *, patience: float | None = None
     ) -> Swept:
         pages: list[Sequence[str] | None] = [None] if ids is None else [*self._pages(ids)]
-        did = Swept(0, False)
+        did, short = Swept(0, False), list[str]()
         while pages:
             some = pages[0]
             most = min(places.left - did.count, sending.PART)
             which = [int(some is not None), *sending.named_dead(some or ())]
             args = [topic, *places.args(did.count), most, *which]
-            _, count, more, keyless = await self.calls.do("requeue", args, now, patience=patience)
+            _, count, more, keyless = await self.calls.do("requeue", args, now, patience=patience, short=short)
             did = Swept(did.count + count, bool(more), did.keyless + keyless)
             if some is not None or not more:
                 pages.pop(0)
             if did.count >= places.left:
                 break
-        return Swept(did.count, did.more or bool(pages), did.keyless)
+        return Swept(did.count, did.more or bool(pages), did.keyless, unconfirmed="".join(short[:1]))
 
     def _pages(self, ids: Sequence[str]) -> list[Sequence[str]]:
         """The ids that are of this shard, in parts."""
@@ -272,26 +273,31 @@ class AsyncShard:
         self, topic: str, ids: Sequence[str], limit: int, now: int | None, *, patience: float | None = None
     ) -> Swept:
         """Drop the dead letters that have these ids."""
-        pages, did = self._pages(ids), Swept(0, False)
+        pages, did, short = self._pages(ids), Swept(0, False), list[str]()
         while pages and not did.more:
             args = [topic, limit - did.count, *sending.named_dead(pages.pop(0))]
-            _, count, more = await self.calls.do("purge_dead", args, now, patience=patience)
-            did = Swept(did.count + count, bool(more))
+            _, count, more = await self.calls.do("purge_dead", args, now, patience=patience, short=short)
+            did = Swept(did.count + count, bool(more), unconfirmed="".join(short[:1]))
         return did
 
     async def purge(self, topic: str, state: State, limit: int, now: int | None, *, patience: float | None = None) -> Swept:
         """Drop a page. It begins where the last page stopped, and goes round until nothing of the state is left."""
         mark = self._purged.pop((topic, state), b"")
-        whole, count = not mark, 0
+        whole, count, short = not mark, 0, list[str]()
+
+        async def page(most: int, mark: bytes) -> Sequence[Any]:
+            reply: Sequence[Any] = await self.calls.do("purge", [topic, state, most, mark], now, patience=patience, short=short)
+            return reply
+
         while True:
-            _, did, more, mark = await self.calls.do("purge", [topic, state, limit - count, mark], now, patience=patience)
+            _, did, more, mark = await page(limit - count, mark)
             count += did
             if more and count:
                 self._purged[topic, state] = mark
             if count == limit or (more and count) or (whole and not more):
                 while mark == FREE:
-                    _, _, _, mark = await self.calls.do("purge", [topic, state, limit, mark], now, patience=patience)
-                return Swept(count, bool(more) or not whole)
+                    _, _, _, mark = await page(limit, mark)
+                return Swept(count, bool(more) or not whole, unconfirmed="".join(short[:1]))
             whole = whole or not more
             mark = mark if more else b""
 
