@@ -175,6 +175,8 @@ def test_a_second_time_is_refused(task: Any, way: Any, said: str) -> None:
     ("options", "said"),
     [
         ({"delay": "15m"}, r"delay is said before that: \w+\.after\('15m'\)\.send\(…\)"),
+        ({"countdown": 5}, r"countdown is said before that: \w+\.after\(5\)\.send\(…\)"),
+        ({"eta": None}, r"eta is said before that: \w+\.at\(None\)\.send\(…\)"),
         ({"key": "k"}, r"key is said before that: \w+\.options\(key=…\)\.send\(…\)"),
     ],
 )

@@ -15,6 +15,7 @@ from bide.errors import BadBody, BadOption, ConfigError
 from bide.queue.tasks.hints import same_from_json, unsendable
 from bide.types import SendOptions
 
+_TIMES = {"delay": "after", "countdown": "after", "at": "at", "eta": "at"}  # also as Celery calls them
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
@@ -120,11 +121,12 @@ class Arguments:
 
     def _meant(self, kwargs: Mapping[str, Any]) -> str:
         """What to write instead, when options of a send are among the arguments."""
-        own = [name for name in kwargs if name not in self.named and name in SendOptions.__optional_keys__]
+        options = SendOptions.__optional_keys__ | _TIMES.keys()
+        own = [name for name in kwargs if name not in self.named and name in options]
         if not own:
             return ""
         first, value = own[0], repr(kwargs[own[0]])[:60]
-        how = {"delay": f"after({value})", "at": f"at({value})"}.get(first, f"options({first}=…)")
+        how = f"{_TIMES[first]}({value})" if first in _TIMES else f"options({first}=…)"
         return f" {first} is said before that: {self._name}.{how}.send(…)."
 
     def of_message(self, body: Any) -> dict[str, Any]:
