@@ -154,6 +154,19 @@ def test_a_master_that_becomes_a_replica_for_a_while_is_waited_for(pair: tuple[R
         assert queue.stats("t").ready == 2
 
 
+def test_a_master_that_stays_a_replica_answers_but_takes_no_writes(pair: tuple[RedisServer, RedisServer]) -> None:
+    master, other = pair
+    with Queue(f"{master.url}?timeout=0.2") as queue:
+        queue.send("t", 1)
+        wait_for_copy(master)
+        with master.client() as client, other.client() as successor:
+            successor.replicaof("NO", "ONE")
+            client.replicaof("127.0.0.1", other.port)
+            wait_for_link(master)
+        with pytest.raises(Unavailable, match=r"answers, but takes no writes now: .*read only replica\. Nothing was done"):
+            queue.send("t", 2)
+
+
 def test_what_was_sent_before_the_server_went_is_told_as_unknown(new_redis: NewRedis) -> None:
     server = new_redis()
     with Queue(f"{server.url}?timeout=0.2") as queue:

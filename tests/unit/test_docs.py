@@ -1,5 +1,6 @@
 """The docs are true: their code runs, their links lead somewhere, and what is generated is fresh."""
 
+import ast
 import asyncio
 import inspect
 import logging
@@ -121,6 +122,16 @@ def test_links_lead_somewhere(page: Path) -> None:
         goal = page.parent / path if path else page
         assert goal.exists(), f"{page.name} links to {target}, which is not there"
         assert not anchor or anchor in anchors(goal), f"{page.name} links to {target}, which has no such heading"
+
+
+def test_no_text_of_the_program_names_a_page_of_the_docs() -> None:
+    """Which are not installed with it."""
+    for path in (ROOT / "src/bide").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        own = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Expr)}  # of the code: docstrings
+        texts = [each.value for each in ast.walk(tree) if isinstance(each, ast.Constant) and id(each) not in own]
+        named = [text for text in texts if isinstance(text, str) and re.search(r"docs/\S+\.md", text)]
+        assert not named, path
 
 
 def test_no_page_has_the_marks_of_a_merge() -> None:

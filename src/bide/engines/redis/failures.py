@@ -163,6 +163,16 @@ def what_to_check(shown: str, told: str) -> str:
     return "Is the server running, and can this machine connect to it?"
 
 
+def kept_from(shown: str, error: BaseException, told: str) -> str:
+    """Why nothing was done there, and what to do. `told`: the error's text."""
+    if read_only(error):
+        advice = "Try again; if it stays a replica, name the new master in the URL."
+        return f"{shown} answers, but takes no writes now: {told}. Nothing was done. {advice}"
+    if passing(error):
+        return f"{shown} answers, but can't do it now: {told}. Nothing was done. Try again."
+    return f"{shown} can't be reached: {told}. Nothing was done. {what_to_check(shown, told)}"
+
+
 class Tries:
     """Of one command: how long it is repeated, and after which pauses."""
 
@@ -202,7 +212,8 @@ def layout_advice(found: str) -> str:
     if found.isdecimal() and int(found) < int(LAYOUT):
         return (
             "let workers of the older release finish its messages, then this one takes the empty namespace over. Or use "
-            "another namespace, and send them there: docs/redis.md#an-older-layout says how"
+            "another namespace, and send them there: `bide list TOPIC --all --json` of the older release prints them, and "
+            "`bide send --from -` sends such lines"
         )
     return "update bide, or use another namespace"
 

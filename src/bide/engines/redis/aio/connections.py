@@ -23,13 +23,13 @@ from bide.engines.redis.failures import (
     Unconfirmed,
     Unpinned,
     is_replica,
+    kept_from,
     missing_script,
     of_replica,
     passing,
     read_only,
     refused,
     translated,
-    what_to_check,
 )
 from bide.engines.redis.protocol import Text
 from bide.engines.redis.script import Script
@@ -220,9 +220,7 @@ class AsyncConnection:
     def _given_up(self, error: BaseException, unsure: bool) -> Unanswered | Unavailable:
         why = self._server.told(error)
         if not unsure:
-            return Unavailable(
-                f"{self._server.shown} can't be reached: {why}. Nothing was done. {what_to_check(self._server.shown, why)}"
-            )
+            return Unavailable(kept_from(self._server.shown, error, why))
         given_up = self.lane, self.number
         self.lane, self.number = lane(), 0  # nothing follows on this lane, so the server keeps what it knows of the operation
         return Unanswered(f"{self._server.shown} did not answer in time: {why}. {UNSURE}", *given_up)

@@ -14,14 +14,14 @@ from bide.engines.redis.namespace import Namespace
 ASKED = 4  # times: a proxy that sends a key somewhere else each time is found out
 INFO = "return redis.call('INFO')"
 UNSEEN = "rights, persistence, replicas, clocks, slow scripts, connections: ask each server at its own address"
-UNKNOWN = "with Twemproxy, a hash such as murmur and several shards a server spread them (docs/which-redis.md#proxies)"
+UNKNOWN = "with Twemproxy, a hash such as murmur and several shards a server spread them"
 TORN = (
     "the keys of a shard must stay on one server, or messages are not found again: set the proxy's distribution to ketama or "
-    "modula, and its hash_tag to {} (docs/which-redis.md#proxies)"
+    "modula, and its hash_tag to {}"
 )
 PILED = (
-    "one server does most of the work: see that the proxy names several servers and that its hash spreads keys "
-    "(docs/which-redis.md#proxies); then `bide reshard` to another number of shards gives them new names, which spread"
+    "one server does most of the work: see that the proxy names several servers and that its hash spreads keys, as murmur "
+    "does; then `bide reshard` to another number of shards gives them new names, which spread"
 )
 
 
