@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from bide import Queue
+from bide.engines.postgres import telling
 from tests.sqlite.conftest import Child
 from tests.worker.conftest import once
 
@@ -168,3 +169,22 @@ async def test_an_idle_receiver_is_told_of_each_commit(
     print(f"{len(delays)} commits: p50 {p50:.0f} ms, p99 {p99:.0f} ms")
     late = {name: round(got[name] - at, 3) for name, at in sender.sent.items() if got[name] > at + LATE}
     assert not late
+
+
+@pytest.mark.server
+async def test_who_begins_to_listen_looks_for_what_is_left_untold_then(
+    make_queue: Callable[..., Any], postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others were told before it listened, so that what comes soon after is not told."""
+    for name, value in (("QUIET", 2.0), ("IN_TIME", 2.5), ("AGAIN", (0.5, 2.6))):
+        monkeypatch.setattr(telling, name, value)
+    sender, receiver = make_queue(), make_queue()
+    await receiver.receive("t")
+    await sender.send("t", 1)
+    assert [each.body for each in await receiver.receive("t")] == [1]
+    waiting = asyncio.create_task(receiver.receive("t", wait=60))
+    with psycopg.connect(postgres_url, autocommit=True) as looking:
+        await once(lambda: looking.execute("select 1 from pg_stat_activity where query like 'listen%'").fetchall())
+    await sender.send("t", 2)
+    async with asyncio.timeout(4):  # a sweep would find it after five
+        assert [each.body for each in await waiting] == [2]

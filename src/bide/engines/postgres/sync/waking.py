@@ -37,6 +37,7 @@ class Waking:
         self._lock = threading.Lock()
         self._listening: Limited | None = None
         self._heard = 0.0  # when the server last said something to it
+        self._since = 0.0  # when it began to listen: what was told before, and left untold after that, has to be looked for
         self._leader: Sleeper[str] | None = None  # who reads for all
         self._asleep: set[Signal] = set()
         self._heard_of: Recent = Recent()
@@ -62,7 +63,7 @@ class Waking:
     def looked(self, topics: Sequence[str], began: float) -> None:
         """A claim that began then has ended. Others may have to follow, after the last notification."""
         for topic in topics:
-            again = look_again(self._heard_of.at(topic), began)
+            again = look_again(max(self._heard_of.at(topic), self._since), began)
             if again is not None:
                 self._again[topic] = again
             else:
@@ -138,7 +139,8 @@ class Waking:
             connection.drop()
             raise
         connection.limit = PING
-        self._listening, self._heard = connection, time.monotonic()
+        self._listening = connection
+        self._heard = self._since = time.monotonic()
         if self._closed:  # meanwhile
             self.close()
 
