@@ -1,6 +1,7 @@
 """Make the sync twin of every async source, so that the two can't drift apart.
 
-A source is a file under src/bide with a line `# unasync: <target>`, the target being relative to the file.
+A source is a file under src/bide with a line `# unasync: <target>`, the target being relative to the file. Targets stand in
+folders named `sync`, which searches, diffs and reviews leave out: see .ignore and .gitattributes.
 Without arguments this writes the targets; with --check it only says which of them are missing, stale or orphaned.
 """
 
@@ -15,6 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = "python tools/unasync.py"
+FOLDER = "sync"
 
 # In this order, over the whole text, comments and docstrings too. A rule that changes nothing anywhere is an error.
 RULES: tuple[tuple[str, str], ...] = (
@@ -78,6 +80,8 @@ def generate(package: Path) -> dict[Path, str]:
         if marker is None:
             continue
         target = Path(os.path.normpath(source.parent / marker[1]))
+        if target.parent.name != FOLDER:
+            raise UnasyncError(f"{source}: {marker[1]} is not in a folder named {FOLDER}, as all that is generated")
         if target in wanted:
             raise UnasyncError(f"{source}: {marker[1]} is already the target of another source")
         if target.exists() and not GENERATED.match(target.read_text(encoding="utf-8")):
@@ -122,6 +126,7 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
             state = "is missing" if current is None else "does not match its source"
             faults.append(f"{path.relative_to(root)} {state}: run `{COMMAND}`")
         else:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8", newline="\n")
             print(f"wrote {path.relative_to(root)}")
     print("\n".join(faults) or f"unasync: {len(wanted)} sync files match their sources", file=sys.stderr if faults else None)

@@ -50,10 +50,10 @@ def glossary(root: Path) -> int:
 
 def of_words(root: Path) -> Figures:
     modules = {path: text for path, text in written(root).items() if path.suffix == ".py" and path.name != "__init__.py"}
-    named: dict[str, set[str]] = {}
+    named: dict[str, set[Path]] = {}
     for path, text in modules.items():
         for name in classes(text):
-            named.setdefault(name, set()).add(str(path.with_name(path.name.replace("sync.py", "aio.py"))))
+            named.setdefault(name, set()).add(path)
     short = sum(len(text.splitlines()) < SHORT for text in modules.values())
     return {
         f"modules under {SHORT} lines, per thousand": math.ceil(1000 * short / len(modules)),

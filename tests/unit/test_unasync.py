@@ -15,7 +15,7 @@ FEW_RULES = (
     (r"\bAsync([A-Z]\w*)", r"\1"),
 )
 
-SOURCE = '''# unasync: sync.py
+SOURCE = '''# unasync: sync/twin.py
 """Moves the bytes."""
 
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ class AsyncStore:
                 yield await number.value()
 '''
 
-TWIN = '''# Generated from aio.py by tools/unasync.py; change that file instead.
+TWIN = '''# Generated from ../aio.py by tools/unasync.py; change that file instead.
 """Moves the bytes."""
 
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def tool() -> ModuleType:
 def engine(tmp_path: Path) -> Path:
     """A folder of an engine whose aio.py is the source above, in a project of its own."""
     folder = tmp_path / "src" / "bide" / "engines" / "example"
-    folder.mkdir(parents=True)
+    (folder / "sync").mkdir(parents=True)
     (folder / "aio.py").write_text(SOURCE)
     return folder
 
@@ -112,14 +112,22 @@ def test_a_docstring_shows_the_sync_way(tool: ModuleType) -> None:
 
 def test_a_twin_is_written_beside_its_source_and_then_matches(run: Callable[..., int], engine: Path) -> None:
     assert run() == 0
-    assert (engine / "sync.py").read_text() == TWIN
+    assert (engine / "sync" / "twin.py").read_text() == TWIN
     assert run("--check") == 0
 
 
 def test_a_twin_may_live_in_another_folder(run: Callable[..., int], engine: Path) -> None:
-    (engine / "aio.py").write_text(SOURCE.replace("sync.py", "../sync.py"))
+    (engine / "aio.py").write_text(SOURCE.replace("sync/", "../sync/"))
     assert run() == 0
-    assert (engine.parent / "sync.py").read_text() == TWIN.replace("from aio.py", "from example/aio.py")
+    assert (engine.parent / "sync" / "twin.py").read_text() == TWIN.replace("from ../aio.py", "from ../example/aio.py")
+
+
+def test_a_twin_stands_in_a_folder_that_searches_leave_out(
+    run: Callable[..., int], engine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (engine / "aio.py").write_text(SOURCE.replace("sync/twin.py", "sync.py"))
+    assert run() == 1
+    assert "sync.py is not in a folder named sync" in capsys.readouterr().err
 
 
 def test_imports_are_sorted_again_and_unused_ones_dropped(
@@ -130,32 +138,35 @@ def test_imports_are_sorted_again_and_unused_ones_dropped(
     source = SOURCE.replace("from coll", "import asyncio\nfrom coll") + "\n\nlock, begin = threading.Lock(), time.time()\n"
     (engine / "aio.py").write_text(source)
     assert run() == 0
-    assert '"""\n\nimport threading\nimport time\nfrom collections.abc import Iterator\n' in (engine / "sync.py").read_text()
+    assert (
+        '"""\n\nimport threading\nimport time\nfrom collections.abc import Iterator\n'
+        in (engine / "sync" / "twin.py").read_text()
+    )
 
 
 def test_check_names_a_missing_twin_and_the_command(
     run: Callable[..., int], engine: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("--check") == 1
-    assert "engines/example/sync.py is missing: run `python tools/unasync.py`" in capsys.readouterr().err
-    assert not (engine / "sync.py").exists()
+    assert "engines/example/sync/twin.py is missing: run `python tools/unasync.py`" in capsys.readouterr().err
+    assert not (engine / "sync" / "twin.py").exists()
 
 
 def test_check_names_a_stale_twin_and_leaves_it_alone(
     run: Callable[..., int], engine: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stale = TWIN + "\n# a change in the wrong file\n"
-    (engine / "sync.py").write_text(stale)
+    (engine / "sync" / "twin.py").write_text(stale)
     assert run("--check") == 1
-    assert "sync.py does not match its source: run `python tools/unasync.py`" in capsys.readouterr().err
-    assert (engine / "sync.py").read_text() == stale
+    assert "sync/twin.py does not match its source: run `python tools/unasync.py`" in capsys.readouterr().err
+    assert (engine / "sync" / "twin.py").read_text() == stale
 
 
 @pytest.mark.parametrize("arguments", [(), ("--check",)])
 def test_a_generated_file_without_a_source_is_refused(
     run: Callable[..., int], engine: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
 ) -> None:
-    (engine / "sync.py").write_text(TWIN)
+    (engine / "sync" / "twin.py").write_text(TWIN)
     (engine / "orphan.py").write_text(TWIN)
     assert run(*arguments) == 1
     assert "orphan.py says it is generated, but no source names it" in capsys.readouterr().err
@@ -164,10 +175,10 @@ def test_a_generated_file_without_a_source_is_refused(
 def test_a_file_written_by_hand_is_not_overwritten(
     run: Callable[..., int], engine: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (engine / "sync.py").write_text("mine = 1\n")
+    (engine / "sync" / "twin.py").write_text("mine = 1\n")
     assert run() == 1
     assert "written by hand" in capsys.readouterr().err
-    assert (engine / "sync.py").read_text() == "mine = 1\n"
+    assert (engine / "sync" / "twin.py").read_text() == "mine = 1\n"
 
 
 def test_two_sources_can_not_share_a_target(run: Callable[..., int], engine: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,7 +190,7 @@ def test_two_sources_can_not_share_a_target(run: Callable[..., int], engine: Pat
 def test_a_rule_that_changes_nothing_is_refused(
     run: Callable[..., int], engine: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (engine / "aio.py").write_text("# unasync: sync.py\n\n\nasync def f() -> None:\n    await g()\n")
+    (engine / "aio.py").write_text("# unasync: sync/twin.py\n\n\nasync def f() -> None:\n    await g()\n")
     assert run() == 1
     assert capsys.readouterr().err.endswith("so remove them:\n  \\bAsync([A-Z]\\w*)\n")
 
@@ -191,7 +202,7 @@ def test_async_code_that_no_rule_has_met_is_refused(
     (engine / "aio.py").write_text(f"{SOURCE}\n\n{line}\n")
     assert run() == 1
     assert "no rule takes the async out of" in capsys.readouterr().err
-    assert not (engine / "sync.py").exists()
+    assert not (engine / "sync" / "twin.py").exists()
 
 
 def test_a_twin_that_is_not_python_is_refused(
@@ -204,4 +215,4 @@ def test_a_twin_that_is_not_python_is_refused(
 
 def test_an_unknown_argument_is_refused(run: Callable[..., int], engine: Path) -> None:
     assert run("--chekc") == 2
-    assert not (engine / "sync.py").exists()
+    assert not (engine / "sync" / "twin.py").exists()

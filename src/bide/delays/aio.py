@@ -1,4 +1,4 @@
-# unasync: sync.py
+# unasync: sync/__init__.py
 """The one verb of a delay queue that waits."""
 
 from typing import Generic, TypeVar

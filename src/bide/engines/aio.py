@@ -1,4 +1,4 @@
-# unasync: sync.py
+# unasync: sync/__init__.py
 """The seam: an engine's verbs, in the order of a message's life.
 
 Every line below that begins with a dash is a promise, and the contract suite has a test of that name. Verbs are

@@ -1,4 +1,4 @@
-# unasync: sync.py
+# unasync: sync/__init__.py
 """Queues, deliveries and engines that record their calls in a history."""
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-# unasync: sync.py
+# unasync: sync/__init__.py
 """The seam's side door: the verbs of gates. As with the engine's verbs, every line that begins with a dash is a promise."""
 
 from abc import ABC, abstractmethod

@@ -1,4 +1,4 @@
-# unasync: sync.py
+# unasync: sync/__init__.py
 """The guard of one engine: it checks each call, passes it on, and tells the hooks if there are any."""
 
 from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence

@@ -1,4 +1,4 @@
-# unasync: sync.py
+# unasync: sync/__init__.py
 """The memory engine: each verb is a function on the store, which sync and async engines share."""
 
 from collections.abc import Collection, Sequence

@@ -1,4 +1,4 @@
-# unasync: sync.py
+# unasync: sync/__init__.py
 """The seam's other side door: the verbs of kept results. As with the engine's verbs, every line with a dash is a promise."""
 
 from abc import ABC, abstractmethod

@@ -1,4 +1,4 @@
-# unasync: sync.py
+# unasync: sync/__init__.py
 """The SQLite engine: each verb is a function that is run in a transaction, by the writer or a reader."""
 
 from collections.abc import Callable, Collection, Sequence
