@@ -10,6 +10,7 @@ from bide import AsyncQueue, ConfirmTimeout, Outgoing
 from bide.engines.redis.topology import slot_of
 from bide.types import Sent
 from tests.redis.away import COLOURS, SHARDS, Either, engine_of, keys_of
+from tests.servers.cluster import RedisCluster
 from tests.servers.fixtures import NewCluster
 
 EACH = 5  # messages of each shard
@@ -39,6 +40,23 @@ async def test_each_send_gets_the_answer_of_its_own_shard(new_cluster: NewCluste
         keyless = await asyncio.gather(*[other.begin("send", "t", 3) for _ in range(EACH)], return_exceptions=True)
         assert kinds(keyless) <= {Sent, ConfirmTimeout}
         assert (await other.do("stats", "t")).ready == SHARDS * (1 + 2 * EACH) + EACH
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+async def test_a_shard_that_must_hear_first_how_messages_are_spread(
+    masters: RedisCluster, masters_url: str, colour: str
+) -> None:
+    """That is not confirmed, either; what was asked for is done all the same."""
+    url = f"{masters_url}&timeout=0.5"
+    async with AsyncQueue(url) as queue, Either(f"{url}&confirm=replicas:1", colour) as other:
+        before, key = keys_of(1, 2)
+        with pytest.raises(ConfirmTimeout):
+            await other.do("send", "t", 1, key=before)
+        namespace = (await engine_of(queue))._namespace
+        masters.node_of(slot_of(namespace.tag(1))).ask("HDEL", f"{namespace.prefix(1)}meta", "shards")
+        with pytest.raises(ConfirmTimeout):
+            await other.do("send", "t", 2, key=key)
+        assert (await queue.stats("t")).ready == 2
 
 
 def kinds(told: Sequence[Any]) -> set[type]:

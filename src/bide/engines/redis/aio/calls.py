@@ -168,10 +168,9 @@ class AsyncCalls:
                     )
                 except TooOld as late:  # it did nothing, and told the time
                     clock.hear(late.now)
-                except Unpinned:
-                    await self._pin(connection, now, patience)
-                except OtherSpread as other:
-                    await self._agree(connection, other.found)
+                except (Unpinned, OtherSpread) as first:
+                    with contextlib.suppress(Unconfirmed):  # it is confirmed with what follows
+                        await self._tell_spread(connection, first, now, patience)
                 else:
                     clock.hear(int(reply[0]), wrote=once)
                     return reply
@@ -231,6 +230,15 @@ class AsyncCalls:
         finally:
             await self._connections.give(connection)
         return True
+
+    async def _tell_spread(
+        self, connection: AsyncConnection, told: Unpinned | OtherSpread, now: int | None, patience: float | None
+    ) -> None:
+        """Before what was asked for: the shard does not know how messages are spread, or knows it otherwise."""
+        if isinstance(told, OtherSpread):
+            await self._agree(connection, told.found)
+        else:
+            await self._pin(connection, now, patience)
 
     async def _pin(self, connection: AsyncConnection, now: int | None, patience: float | None = None) -> None:
         """Store how the shards are spread, in shard 0 first. Clients that have it otherwise are refused from then on."""

@@ -166,10 +166,9 @@ class Calls:
                     )
                 except TooOld as late:  # it did nothing, and told the time
                     clock.hear(late.now)
-                except Unpinned:
-                    self._pin(connection, now, patience)
-                except OtherSpread as other:
-                    self._agree(connection, other.found)
+                except (Unpinned, OtherSpread) as first:
+                    with contextlib.suppress(Unconfirmed):  # it is confirmed with what follows
+                        self._tell_spread(connection, first, now, patience)
                 else:
                     clock.hear(int(reply[0]), wrote=once)
                     return reply
@@ -229,6 +228,15 @@ class Calls:
         finally:
             self._connections.give(connection)
         return True
+
+    def _tell_spread(
+        self, connection: Connection, told: Unpinned | OtherSpread, now: int | None, patience: float | None
+    ) -> None:
+        """Before what was asked for: the shard does not know how messages are spread, or knows it otherwise."""
+        if isinstance(told, OtherSpread):
+            self._agree(connection, told.found)
+        else:
+            self._pin(connection, now, patience)
 
     def _pin(self, connection: Connection, now: int | None, patience: float | None = None) -> None:
         """Store how the shards are spread, in shard 0 first. Clients that have it otherwise are refused from then on."""
