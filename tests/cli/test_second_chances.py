@@ -73,7 +73,7 @@ def test_dead_letters_are_requeued_by_error_and_key(bide: Bide, queue: Queue, de
     none = bide("requeue", "order.pack", "--all", "--key", "order:1")
     assert none.out == "order.pack has no dead letters that match.\n"
     every = json.loads(bide("requeue", "*", "--all", "--younger", "1h", "--json").out)
-    assert every == {"topic": "*", "requeued": 3, "keyless": 0, "asked": 3, "gone": 0, "missing": []}
+    assert every == {"topic": "*", "requeued": 3, "keyless": 0, "asked": 3, "gone": 0, "missing": [], "unconfirmed": None}
     assert queue.stats().dead == 0
 
 
@@ -129,7 +129,15 @@ def test_one_dead_letter_is_deleted_by_its_id(bide: Bide, queue: Queue, dead: di
     assert ended == (0, "Deleted 1 dead letter of order.pack.\n", "")
     again = bide("purge", "order.pack", dead["order:2"], dead["mail:5"], dead["cart:3"], "--yes", "--json")
     assert again.code == 4
-    assert json.loads(again.out) == {"topic": "order.pack", "purged": 1, "state": "dead", "asked": 3, "gone": 2, "missing": []}
+    assert json.loads(again.out) == {
+        "topic": "order.pack",
+        "purged": 1,
+        "state": "dead",
+        "asked": 3,
+        "gone": 2,
+        "missing": [],
+        "unconfirmed": None,
+    }
     assert dead_keys(queue) == ["order:1", "order:4"]
     assert dead_keys(queue, "mail") == ["mail:5"]
 
@@ -161,7 +169,7 @@ def test_pending_messages_are_cancelled_by_key(bide: Bide, queue: Queue, dead: d
     ended = bide("cancel", "t", "--all", "--key", "order:1*", "--yes")
     assert ended == (0, "Cancelled 111 messages of t.\n", "")
     told = json.loads(bide("cancel", "t", "--all", "--yes", "--json").out)
-    assert told == {"topic": "t", "cancelled": 139, "running": 0, "asked": 139, "gone": 0, "missing": []}
+    assert told == {"topic": "t", "cancelled": 139, "running": 0, "asked": 139, "gone": 0, "missing": [], "unconfirmed": None}
     assert bide("cancel", "t", "--all", "--yes").out == "t has no pending messages.\n"
     assert bide("cancel", "order.cancel", "--key", "order:6").out.startswith("CANCELLED")
     assert queue.stats().dead == 5

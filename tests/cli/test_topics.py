@@ -83,7 +83,7 @@ def test_dead_letters_are_requeued_by_name(bide: Bide, queue: Queue) -> None:
     )
     assert bide("requeue", "t", third, "--delay", "1h", "--json") == (
         0,
-        '{"topic":"t","requeued":1,"keyless":0,"asked":1,"gone":0,"missing":[]}\n',
+        '{"topic":"t","requeued":1,"keyless":0,"asked":1,"gone":0,"missing":[],"unconfirmed":null}\n',
         "",
     )
     assert [each.state for each in queue.messages("t")] == ["ready", "ready", "scheduled"]
@@ -126,7 +126,15 @@ def test_purge_drops_what_is_in_that_state_and_nothing_else(bide: Bide, filled: 
     assert bide("purge", "order.pack", "--state", "dead", "--yes") == (0, "Deleted 1 dead letter of order.pack.\n", "")
     assert bide("purge", "order.pack", "--state", "dead", "--yes") == (0, "order.pack has no dead letters.\n", "")
     ended = bide("purge", "order.pack", "--state", "ready", "--yes", "--json")
-    assert json.loads(ended.out) == {"topic": "order.pack", "purged": 1, "state": "ready", "asked": 1, "gone": 0, "missing": []}
+    assert json.loads(ended.out) == {
+        "topic": "order.pack",
+        "purged": 1,
+        "state": "ready",
+        "asked": 1,
+        "gone": 0,
+        "missing": [],
+        "unconfirmed": None,
+    }
     left = filled.stats("order.pack")
     assert (left.scheduled, left.ready, left.leased, left.dead) == (1, 0, 1, 0)
 

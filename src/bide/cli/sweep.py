@@ -252,9 +252,9 @@ def ended(step: "Step", *, named: bool) -> Exit:
             f"bide: {servers} does not answer and may have more of the messages. What the other servers have is done: run the "
             "command again when it answers."
         )
-        return Exit.FAILED
     if step.unconfirmed:
-        note(f"bide: All is done, but not all of it confirmed: {step.unconfirmed}")
+        note(f"bide: {'It' if step.missing else 'All'} is done, but {step.short}")
+    if step.missing or step.unconfirmed:
         return Exit.FAILED
     return Exit.GONE if named and step.done < step.asked else Exit.OK
 
@@ -275,4 +275,5 @@ def left_out(step: "Step") -> str:
 def counts_of(pattern: str, name: str, step: "Step", **more: Any) -> dict[str, Any]:
     """The JSON of a change of many messages."""
     gone = step.asked - step.done - step.running
-    return {"topic": pattern, name: step.done, **more, "asked": step.asked, "gone": gone, "missing": step.missing}
+    amiss = {"missing": step.missing, "unconfirmed": step.unconfirmed or None}
+    return {"topic": pattern, name: step.done, **more, "asked": step.asked, "gone": gone, **amiss}

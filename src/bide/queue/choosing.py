@@ -61,15 +61,21 @@ class Step(NamedTuple):
             self.unconfirmed or other.unconfirmed,
         )
 
+    @property
+    def short(self) -> str:
+        """What to say if not all that was done is confirmed."""
+        return f"not all of it confirmed: {self.unconfirmed} In that case, do the same again." if self.unconfirmed else ""
+
     def check(self) -> None:
         """At the end. Raises OutcomeUnknown if a server did not answer, ConfirmTimeout if all is done and not all confirmed."""
         if self.missing:
+            short = f" It is done, but {self.short}" if self.short else ""
             raise OutcomeUnknown(
                 f"{', '.join(self.missing)} does not answer and may have some of the messages. What the other servers have is "
-                f"done, {self.done:,} in all: try again later for the rest."
+                f"done, {self.done:,} in all: try again later for the rest.{short}"
             )
         if self.unconfirmed:
-            raise ConfirmTimeout(f"All is done, {self.done:,} messages, but not all of it confirmed: {self.unconfirmed}")
+            raise ConfirmTimeout(f"All is done, {self.done:,} messages, but {self.short}")
 
 
 def complete(found: C) -> C:

@@ -148,7 +148,7 @@ class AsyncCalls:
         """
         if not self._connections.checked and verb not in PASSING:
             await self.check(patience)
-        confirmation = self._confirmation(verb)
+        confirmation = self._confirmation(verb, args)
         connection, clock, lane = await self._connections.take(), self._clock, ""
         try:
             for _ in range(TRIES):
@@ -195,12 +195,13 @@ class AsyncCalls:
             raise done
         raise ConfirmTimeout(done.sentence) from None
 
-    def _confirmation(self, verb: str) -> Confirmation | None:
+    def _confirmation(self, verb: str, args: Sequence[Any]) -> Confirmation | None:
         """How a script is confirmed. While writes are not, ends and pages wait briefly: nobody waits behind them."""
         asked = self._connections.confirmation
         if asked is None or verb in UNCONFIRMED:
             return None
-        if verb not in PAGES or not self._connections.short:
+        in_pages = verb in PAGES or (verb == "cancel" and args[0] > 1)
+        if not in_pages or not self._connections.short:
             return asked
         if not self._connections.asking:
             self._connections.asking = True

@@ -212,7 +212,7 @@ class Connection:
     def _unconfirmed(self, error: Unconfirmed) -> Unconfirmed:
         given_up = self.lane, self.number
         self.lane, self.number = lane(), 0  # as with an operation that was given up
-        sentence = f"{self._server.shown} has done it, but did not confirm it: {error.sentence}. A failover may undo it."
+        sentence = f"{self._server.place} has done it, but did not confirm it: {error.sentence}. A failover may undo it."
         return Unconfirmed(sentence, *given_up, error.answer)
 
     def _given_up(self, error: BaseException, unsure: bool) -> Unanswered | Unavailable:
