@@ -1,6 +1,7 @@
 # Generated from ../aio/shards.py by tools/unasync.py; change that file instead.
 """The shards of a namespace: on one server, on the master that Sentinels name, or over the masters of a Cluster."""
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -123,23 +124,25 @@ class Shards:
         if (nodes := self._nodes) is None:
             return self.anchor.known_spread()
         known: list[str | None] = []
-        failed: list[Unavailable] = []
+        failed: list[Exception] = []
+        give_up = time.monotonic() + self.anchor.connections.server.retry_for
 
         def of_first() -> list[str | None]:
             return [self.anchor.known_spread()]
 
         def of_others() -> list[str | None]:
-            while not (told := nodes.stored(likely_tags(self._namespace.address.namespace), "shards")):
-                if known or failed:
+            tags = likely_tags(self._namespace.address.namespace)
+            while not (told := nodes.stored(tags, "shards")):
+                if known or failed or time.monotonic() > give_up:
                     break
                 Signal().wait(SOON)
             return list(sorted(map(bytes.decode, told), key=lambda text: read_spread(text).epoch)[-1:])
 
         def is_known(_: object, answer: list[str | None] | Exception) -> bool:
-            if isinstance(answer, Unavailable):
+            if isinstance(answer, Exception):
                 failed.append(answer)
-            elif isinstance(answer, Exception):
-                raise answer
+                if not isinstance(answer, Unavailable):
+                    raise answer
             else:
                 known.extend(answer)
             return bool(known)
