@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bide import AsyncQueue, ManualClock, OutcomeUnknown, Queue, Unsupported, Worker, current
+from bide import AsyncQueue, ManualClock, OutcomeUnknown, Queue, Unavailable, Unsupported, Worker, current
 from bide.engines.base import Scanned
 from bide.queue.aio.planning import AsyncPlanner
 from bide.worker import orphans, planning
@@ -479,6 +479,26 @@ async def test_what_a_purge_has_removed_is_planned_again_by_a_worker_that_runs(
         await until(lambda: _planned(queue))
         await queue.purge("tick", state="scheduled")
         await until(lambda: _planned(queue))
+
+
+async def test_a_worker_that_can_not_announce_pauses_also_after_the_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Away:
+        tries = 0
+
+        async def announce(self, schedules: object, *, begins: bool) -> None:
+            self.tries += 1
+            raise Unavailable("away")
+
+        def set_back(self) -> bool:
+            return True
+
+    monkeypatch.setattr(planning, "AGAIN", 60.0)
+    away: Any = Away()
+    running = asyncio.create_task(planning.Planning(away, [], away).run())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert away.tries == 1
+    running.cancel()
 
 
 async def _planned(queue: AsyncQueue) -> bool:

@@ -43,15 +43,16 @@ class Planning(Collector[Handling]):
         """Announce its schedules at once, and then every minute."""
         begins, set_back = True, False
         while True:
-            wait = AGAIN if set_back else EVERY  # what was under way then plans its next instant meanwhile
             try:
                 await self._planner.announce(self.schedules, begins=begins)
                 begins = False
                 await self._planner.sweep()
             except BideError as error:
                 _log.warning("The worker could not announce its schedules, and tries again: %s", error)
-                wait = AGAIN
-            set_back = await self._pause(wait)
+                await asyncio.sleep(AGAIN)
+                continue
+            # what was under way when the clock was set back plans its next instant meanwhile
+            set_back = await self._pause(AGAIN if set_back else EVERY)
 
     async def _pause(self, seconds: float) -> bool:
         """Or until it is seen that the clock was set back, as other instants are next then. Whether it was."""
