@@ -375,6 +375,7 @@ def _lost_leases(director: Director, report: Report, words: Mapping[str, int]) -
             yield f"workers said {count} times, and no mishap explains it: {said}"
 
 
+RENEWED = "All leases are renewed again."  # as they could not be for a while, of which the judge has heard
 OUT_OF_TIME = ("The engine could not be told how ", "The engine did not take back in time ")
 """What a stop says that had not enough time; tests of stops show what it does when it has."""
 
@@ -389,6 +390,8 @@ def _heard(lives: Iterable[Life]) -> tuple[Counter[str], Counter[str], list[str]
             words[f"{each['level']} {said}"] += 1
             if ("thread" in each["message"] and "start" in each["message"]) or NO_CONNECTION in each["message"]:
                 continue  # they were kept from it, and say so
+            if each["message"] == RENEWED:
+                continue
             if each["message"].startswith(OUT_OF_TIME):
                 continue  # an engine may be slow to answer on a busy machine: the leases keep the promise then
             if "can't" in each["message"] or "could not be" in each["message"]:

@@ -322,6 +322,17 @@ def test_a_running_message_gives_its_key_to_its_successor(book: Book) -> None:
     assert not book.broken()
 
 
+def test_a_key_may_go_to_a_message_that_a_failover_undid(book: Book) -> None:
+    """Its send made another one first, and was repeated where that was not known: there it postponed the first."""
+    book.send("m", key="k")
+    book.receive("m", key="k")
+    book.send("m", tag="n", key="k", if_exists="later", outcome="postponed")
+    book.receive("m", key=None, token="2", attempt=2, now=1_500)
+    assert "nothing unexpected" in book.broken()
+    book.receive("other", key="k", tag="n", token="3", now=1_600)
+    assert "nothing unexpected" not in book.broken()
+
+
 def test_two_that_are_left_have_two_keys(book: Book) -> None:
     book.send("m", key="k")
     book.receive("m", key="k")

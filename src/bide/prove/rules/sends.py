@@ -66,9 +66,16 @@ def _content(facts: Facts, message: Message, seen: Delivered | Left, found: Find
 
 
 def _may_have_lost_key(facts: Facts, message: Message, send: Send) -> bool:
-    """To another message that was, or may have been, sent under it; or as a dead letter of a shard that is given up."""
+    """To another message that was, or may have been, sent under it, or that came out with it, as a failover may undo what was
+    answered; or as a dead letter of a shard that is given up.
+    """
     successor = any(each.id != message.id for each in facts.keyed.get((send.topic, send.key or ""), ()))
-    return successor or any(facts.resharded(act.ended) for act in facts.requeues(message))
+    others = (each for other in facts.messages.values() if other.id != message.id for each in other.deliveries)
+    return (
+        successor
+        or any((each.topic, each.key) == (send.topic, send.key) for each in others)
+        or any(facts.resharded(act.ended) for act in facts.requeues(message))
+    )
 
 
 def _latest(facts: Facts, message: Message, delivered: Delivered, found: Findings) -> None:
