@@ -39,8 +39,8 @@ demo: .venv/.demo ## see bide at work, in about a minute
 	@$(BIN)/bide demo
 
 .PHONY: test
-test: servers check ## check with the unit tests, then all tests but the slow ones; about twenty-five minutes
-	@echo "== pytest: about twenty-two minutes on two cores, and more where others work, too"
+test: servers check ## check with the unit tests, then all tests but the slow ones; about thirty-five minutes
+	@echo "== pytest: about half an hour on two cores, and more where others work, too"
 	@$(BIN)/pytest tests --ignore=tests/unit $(PARALLEL)
 
 .PHONY: test-all
