@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from bide import Worker, current
-from bide.clock import epoch_ms
+from bide.clock import epoch_ms, moment
 from bide.worker import planning
 from tests.model.stepped import HOUR, Place
 from tests.worker.conftest import once as until
@@ -119,6 +119,36 @@ async def test_a_clock_that_is_set_back_a_little_does_not_bring_an_instant_again
         place.queue.send("other")
         await until(lambda: planned_next(place) is not None)
     assert planned_next(place) == minute + MINUTE
+    assert [each.planned for each in calls] == [minute]
+
+
+async def test_a_clock_that_is_set_back_while_a_schedule_is_paused_does_not_bring_an_instant_again(place: Place) -> None:
+    minute = -(-place.wall() // MINUTE) * MINUTE
+    calls = scheduled(place, "* * * * *")
+    place.clock.step((minute - place.wall()) / 1_000 - 0.5)
+    async with working(place):
+        await until(lambda: len(calls) == 1)
+        place.queue.pause_schedule("tick")
+        place.clock.step(-5.0)
+        place.queue.resume_schedule("tick")
+        assert planned_next(place) == minute + MINUTE
+    assert [each.planned for each in calls] == [minute]
+
+
+async def test_a_clock_that_is_set_back_after_the_end_does_not_bring_the_last_instant_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "EVERY", 0.3)  # so that an announcement is seen
+    minute = -(-place.wall() // MINUTE) * MINUTE
+    calls = scheduled(place, "* * * * *", end=moment(minute))
+    place.clock.step((minute - place.wall()) / 1_000 - 0.5)
+    async with working(place):
+        await until(lambda: len(calls) == 1)
+    place.clock.step(-5.0)
+    [before] = place.queue.schedules()
+    async with working(place):  # announces anew
+        await until(lambda: place.queue.schedules()[0].announced > before.announced)
+        assert planned_next(place) is None
     assert [each.planned for each in calls] == [minute]
 
 

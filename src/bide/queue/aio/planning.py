@@ -29,6 +29,7 @@ from bide.queue.schedules.records import (
     key_of,
     name_of,
     refs,
+    remembered,
 )
 from bide.queue.setup import Setup
 from bide.rounds import AsyncRound
@@ -142,7 +143,10 @@ class AsyncPlanner:
         [pending] = await self.pending([(name, topic)])
         actions = Actions([], [], [])
         schedule = in_force(name, self._setup.schedules.get(name), what)
-        clock = await self.now() - self._engine.ahead(Ref(topic=topic, key=key_of(name)))
+        now = await self.now()
+        clock = now - self._engine.ahead(Ref(topic=topic, key=key_of(name)))
+        if what.paused and pending is not None:
+            actions.puts.extend(remembered(what, called_of(pending.headers), now))
         plan(schedule, topic, what, pending, clock, self._setup.envelope, actions, anew=anew)
         await self.act(actions)
 
@@ -200,7 +204,9 @@ class AsyncPlanner:
         call = step.call or claimed.attempt > 1  # its handler may have begun already
         if call:
             called = schedule.with_call(called, instant.planned)
-        puts += instant_message(schedule, claimed.topic, step.next, clock, self._setup.envelope, after=claimed, called=called)
+        envelope = self._setup.envelope
+        following = instant_message(schedule, claimed.topic, step.next, clock, envelope, after=claimed, called=called)
+        puts += following or remembered(what, called, now)
         if step.dropped:
             _log.warning("The schedule %s is over 1,000 instants late, and drops those from %s on", *_shown(instant))
         return call

@@ -53,7 +53,7 @@ def announced(
     if differs and not begins and what.until - ANNOUNCED > now - SILENT:
         return  # another release has been started since, and announces its own
     if what.stored is None or differs:
-        actions.puts.append(announcement(planned))
+        actions.puts.append(announcement(planned, what.called))
     else:
         actions.moves.append(Move(Ref(id=what.stored.id), ANNOUNCED))
     if before is not None and before.topic != own.topic:
@@ -82,7 +82,7 @@ def plan(
         if pending is not None and pending.state != "leased":
             actions.cancels.append(Ref(id=pending.id))
         return
-    called = None if pending is None else called_of(pending.headers)
+    called = what.called if pending is None else called_of(pending.headers)
     instant = _waiting(schedule, clock, pending) or schedule.next(clock, called)
     following = instant_message(schedule, topic, instant, clock, envelope, called=called)
     if pending is None:

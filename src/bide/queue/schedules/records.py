@@ -28,7 +28,7 @@ MOVING = "bide.moving"  # what is on its way to another queue
 OWN = (TOPIC, MOVING)  # topics that are not the user's
 NAME = "bide-schedule"
 TIMING = "bide-timing"  # of what an instant was planned by, as a short text
-CALLED = "bide-called"  # for which instants before it the handler was called, without a gap: the first and the last
+CALLED = "bide-called"  # for which instants before this the handler was called, without a gap: the first and the last
 _DAY = 86_400_000
 ANNOUNCED = 600_000  # ms that an announcement counts
 _FOR_GOOD = MAX_DELAY_MS - 25 * _DAY  # ms until a mark falls due
@@ -56,6 +56,11 @@ class Kept(NamedTuple):
     stored: Stored | None  # the message that holds the record
     paused: bool
     change: Change | None
+
+    @property
+    def called(self) -> Called | None:
+        """What was called before the schedule was paused, or came to its end."""
+        return None if self.stored is None else called_of(self.stored.headers)
 
     @property
     def until(self) -> int:
@@ -107,9 +112,17 @@ def name_of(stored: Stored) -> str | None:
     return None if stored.key is None or " " in stored.key else stored.key
 
 
-def announcement(planned: Planned) -> NewMessage:
+def announcement(planned: Planned, called: Called | None) -> NewMessage:
     body = msgspec.json.encode(Record(planned.topic, planned.schedule.timing))
-    return NewMessage(TOPIC, body, ANNOUNCED, key=planned.name, if_exists="replace")
+    return NewMessage(TOPIC, body, ANNOUNCED, key=planned.name, if_exists="replace", headers=_headers(called))
+
+
+def remembered(what: Kept, called: Called | None, now: int) -> list[NewMessage]:
+    """The announcement once more, to be put, with what was called: no message of a next instant tells it."""
+    if what.stored is None or called is None:
+        return []
+    left = max(what.until - now, 1)
+    return [NewMessage(TOPIC, what.stored.body, left, key=what.stored.key, if_exists="replace", headers=_headers(called))]
 
 
 def pause_mark(name: str) -> NewMessage:
@@ -134,9 +147,7 @@ def instant_message(
     if planned is None or planned - clock > _FOR_GOOD:
         return []
     instant = moment(planned).isoformat(timespec="milliseconds")
-    headers = {NAME: schedule.name, PLANNED: instant, TIMING: mark_of(schedule.timing)}
-    if called is not None:
-        headers[CALLED] = f"{called.first} {called.last}"
+    headers = {NAME: schedule.name, PLANNED: instant, TIMING: mark_of(schedule.timing)} | _headers(called)
     # with the id, as an instant comes again if the clock was ahead when it came first
     options = {} if after is None else {"operation": f"after {after.id} {after.headers[PLANNED]}", "within": after.id}
     new = envelope.message(topic, {}, key=key_of(schedule.name), headers=headers)
@@ -149,8 +160,12 @@ def mark_of(timing: Timing) -> str:
     return f"{zlib.crc32(msgspec.json.encode(timing)):08x}"
 
 
+def _headers(called: Called | None) -> dict[str, str]:
+    return {} if called is None else {CALLED: f"{called.first} {called.last}"}
+
+
 def called_of(headers: Mapping[str, str]) -> Called | None:
-    """What was called before the instant that a message is of, as far as is known."""
+    """What was called before an instant, or before there was none, as far as its message tells."""
     times = headers.get(CALLED, "").split()
     return Called(*map(int, times)) if len(times) == 2 and all(map(str.isdecimal, times)) else None
 
