@@ -115,12 +115,17 @@ class OutcomeUnknown(EngineError):
         *,
         operations: "Sequence[str]" = (),
         answers: "Sequence[Any]" = (),
+        done: "Sequence[Any]" = (),
     ) -> None:
-        """`answers`: of a batch of an engine, those of the parts that were done; None for others."""
+        """`answers`: of a batch of an engine, those of the parts that were done; None for others.
+
+        `done`: the same, with those that were done and not confirmed.
+        """
         super().__init__(message)
         self.operation: str | None = operation or (operations[0] if len(operations) == 1 else None)
         self.operations: Sequence[str] = operations
         self.answers: Sequence[Any] = answers
+        self.done: Sequence[Any] = done
 
 
 class ConfirmTimeout(OutcomeUnknown):

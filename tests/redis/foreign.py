@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from hashlib import sha1
 from typing import Any
 
 import msgspec
@@ -30,11 +31,15 @@ class Foreign:
     def __init__(self, client: Any, namespace: str = "bide", script: str = "") -> None:
         self.client = client
         self.script = script or send_script()
+        self.hash = sha1(self.script.encode()).hexdigest()
         self.first = (f"{{{namespace}:0}}:meta", f"{{{namespace}:0}}:-")
         self.calls = 0  # of the last send
 
     def call(self, keys: Sequence[str], *args: Any) -> list[Any]:
-        return self.client.eval(self.script, len(keys), *keys, *args)  # type: ignore[no-any-return]
+        try:
+            return self.client.evalsha(self.hash, len(keys), *keys, *args)  # type: ignore[no-any-return]
+        except theirs.NoScriptError:
+            return self.client.eval(self.script, len(keys), *keys, *args)  # type: ignore[no-any-return]
 
     def send(self, topic: str, *args: Any) -> list[Any]:
         keys: Sequence[str] = self.first

@@ -1,6 +1,8 @@
 """Requeue, purge, pause and cancel of many while a shard does not answer: the others do it, and an error names its server."""
 
 import asyncio
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -96,6 +98,34 @@ async def test_messages_of_the_other_shards_are_cancelled(masters: RedisCluster,
                 await other.do("cancel_all", "t", where=Where(key="k*"))
         await back(other)
         assert await other.do("cancel_all", "t", where=Where(key="k*")) == MANY
+
+
+@both_colours
+async def test_a_shard_that_falls_silent_in_the_middle_is_left_out(
+    masters: RedisCluster, masters_url: str, colour: str
+) -> None:
+    url = f"{masters_url}&timeout=1"
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        await sent(queue, dead=False)
+        await other.do("stats")
+        place = await place_of(masters, queue, 2)
+        master = masters.node_of(slot_of((await engine_of(queue))._namespace.tag(2)))
+        engine = other.queue.session.engine()
+        verbs: Any = type(await engine if colour == "async" else engine)
+        cancel = verbs.cancel
+
+        def frozen_before(*args: Any, **options: Any) -> Any:
+            masters.freeze(master)  # when all has been listed
+            return cancel(*args, **options)
+
+        try:
+            with patch.object(verbs, "cancel", frozen_before), pytest.raises(OutcomeUnknown, match=f"{place} .* 8 in all"):
+                await other.do("cancel_all", "t")
+        finally:
+            masters.thaw(master)
+        await back(other)
+        await other.do("cancel_all", "t")
+        assert (await queue.stats("t")).pending == 0
 
 
 @both_colours

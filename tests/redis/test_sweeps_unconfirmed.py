@@ -2,6 +2,7 @@
 
 import re
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -88,3 +89,22 @@ async def test_what_runs_is_not_told_as_cancelled(url: str, plain: str) -> None:
         with pytest.raises(ConfirmTimeout, match="All is done, 6 messages"):
             await other.cancel_all("t")
         assert (await queue.stats("t")).leased == len(held)
+
+
+@spread
+async def test_what_has_run_meanwhile_is_not_told_as_cancelled(url: str, plain: str) -> None:
+    async with AsyncQueue(plain) as queue, AsyncQueue(url) as other:
+        await queue.send_many("t", [Outgoing(n) for n in range(10)])
+        verbs: Any = type(await other.session.engine())
+        cancel = verbs.cancel
+
+        async def while_four_run(*args: Any, **options: Any) -> Any:
+            held = await queue.receive("t", limit=4)
+            try:
+                return await cancel(*args, **options)
+            finally:
+                await queue.ack_many(held)
+
+        with patch.object(verbs, "cancel", while_four_run), pytest.raises(ConfirmTimeout, match="All is done, 6 messages"):
+            await other.cancel_all("t")
+        assert (await queue.stats("t")).pending == 0

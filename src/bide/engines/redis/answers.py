@@ -14,6 +14,7 @@ def together(count: int, parts: Iterable[Told]) -> list[Any]:
     ConfirmTimeout if each part was done.
     """
     answers: list[Any] = [None] * count
+    done: list[Any] = [None] * count  # also what is not confirmed
     failures: list[BideError] = []
     some = False
     for indexes, told in parts:
@@ -25,9 +26,12 @@ def together(count: int, parts: Iterable[Told]) -> list[Any]:
         if known:
             some = True
             for i, answer in zip(indexes, known, strict=True):
-                answers[i] = answer
+                answers[i] = done[i] = answer
+        if isinstance(told, OutcomeUnknown):
+            for i, answer in zip(indexes, told.done, strict=bool(told.done)):
+                done[i] = answer
     if failures:
-        raise _failure(failures, answers, some=some)
+        raise _failure(failures, answers, done, some=some)
     return answers
 
 
@@ -51,18 +55,17 @@ def in_pieces(told: Iterable[Sequence[Told] | Exception]) -> Iterator[Told]:
         yield from each
 
 
-def _failure(failures: Sequence[BideError], answers: Sequence[Any], *, some: bool) -> BideError:
+def _failure(failures: Sequence[BideError], answers: Sequence[Any], done: Sequence[Any], *, some: bool) -> BideError:
     """`some`: there are answers."""
-    unknown = [each for each in failures if isinstance(each, OutcomeUnknown)]
-    first = (unknown or failures)[0]
-    done = [isinstance(each, ConfirmTimeout) for each in failures]
-    if not some and (all(done) or not any(done)):
+    lost = [each for each in failures if not isinstance(each, ConfirmTimeout)]
+    if not lost:
+        return ConfirmTimeout(str(failures[0]), answers=answers if some else (), done=done)
+    first = next((each for each in lost if isinstance(each, OutcomeUnknown)), lost[0])
+    if not some and len(lost) == len(failures):
         return first
-    if all(done):
-        return ConfirmTimeout(str(first), answers=answers)
     if isinstance(first, OutcomeUnknown) and first.answers:  # it says so
-        return OutcomeUnknown(str(first), answers=answers)
-    rest = "were done" if some else "may not have been done"
-    error = OutcomeUnknown(f"{first} This was one part of several, and others of the batch {rest}.", answers=answers)
+        return OutcomeUnknown(str(first), answers=answers, done=done)
+    rest = "were done" if len(lost) == len(failures) else "were done, though not all of them are confirmed"
+    error = OutcomeUnknown(f"{first} This was one part of several, and others of the batch {rest}.", answers=answers, done=done)
     error.__cause__ = first
     return error

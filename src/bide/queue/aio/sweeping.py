@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Ref, Stored
-from bide.errors import ConfirmTimeout
+from bide.errors import ConfirmTimeout, OutcomeUnknown, Unavailable
 from bide.queue.choosing import PAGE, Absent, Choice, Step, share
 from bide.types import CancelResult, State
 
@@ -143,7 +143,7 @@ async def cancel_chosen(engine: AsyncEngine, topic: str, states: Sequence[State]
     step, before, absent = Step(), 0, Absent()
     for state in states:
         async for seen, found in chosen(engine, topic, state, choice, absent):
-            told = await _cancelled(engine, [Ref(each.id) for each in found], absent) if found else []
+            told = await _cancelled(engine, topic, [Ref(each.id) for each in found], absent) if found else []
             step = Step(
                 before + seen,
                 step.asked + len(found),
@@ -155,11 +155,19 @@ async def cancel_chosen(engine: AsyncEngine, topic: str, states: Sequence[State]
     yield absent.left_out(step)
 
 
-async def _cancelled(engine: AsyncEngine, refs: Sequence[Ref], absent: Absent) -> list[CancelResult]:
-    """What became of messages that were pending a moment ago. If that is not confirmed, they are looked for: they may run."""
+async def _cancelled(engine: AsyncEngine, topic: str, refs: Sequence[Ref], absent: Absent) -> list[CancelResult]:
+    """What became of messages that were pending a moment ago, where a server says so."""
     try:
         return await engine.cancel(refs)
     except ConfirmTimeout as short:
         absent.short(str(short))
-    found = await engine.get(refs)
-    return [CancelResult.CANCELLED if each is None else CancelResult.RUNNING for each in found]
+        return list(short.done)
+    except OutcomeUnknown as lost:
+        told = lost.done
+    except Unavailable:
+        told = ()
+    known = [each for each in told if each is not None]
+    if absent.heard(await engine.stats(topic)).missing:
+        return known
+    left = [ref for ref, each in zip(refs, told or [None] * len(refs), strict=True) if each is None]  # it answers again
+    return [*known, *await engine.cancel(left)]

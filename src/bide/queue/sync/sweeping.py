@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 
 from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.engines.sync import Engine
-from bide.errors import ConfirmTimeout
+from bide.errors import ConfirmTimeout, OutcomeUnknown, Unavailable
 from bide.queue.choosing import PAGE, Absent, Choice, Step, share
 from bide.types import CancelResult, State
 
@@ -139,7 +139,7 @@ def cancel_chosen(engine: Engine, topic: str, states: Sequence[State], choice: C
     step, before, absent = Step(), 0, Absent()
     for state in states:
         for seen, found in chosen(engine, topic, state, choice, absent):
-            told = _cancelled(engine, [Ref(each.id) for each in found], absent) if found else []
+            told = _cancelled(engine, topic, [Ref(each.id) for each in found], absent) if found else []
             step = Step(
                 before + seen,
                 step.asked + len(found),
@@ -151,11 +151,19 @@ def cancel_chosen(engine: Engine, topic: str, states: Sequence[State], choice: C
     yield absent.left_out(step)
 
 
-def _cancelled(engine: Engine, refs: Sequence[Ref], absent: Absent) -> list[CancelResult]:
-    """What became of messages that were pending a moment ago. If that is not confirmed, they are looked for: they may run."""
+def _cancelled(engine: Engine, topic: str, refs: Sequence[Ref], absent: Absent) -> list[CancelResult]:
+    """What became of messages that were pending a moment ago, where a server says so."""
     try:
         return engine.cancel(refs)
     except ConfirmTimeout as short:
         absent.short(str(short))
-    found = engine.get(refs)
-    return [CancelResult.CANCELLED if each is None else CancelResult.RUNNING for each in found]
+        return list(short.done)
+    except OutcomeUnknown as lost:
+        told = lost.done
+    except Unavailable:
+        told = ()
+    known = [each for each in told if each is not None]
+    if absent.heard(engine.stats(topic)).missing:
+        return known
+    left = [ref for ref, each in zip(refs, told or [None] * len(refs), strict=True) if each is None]  # it answers again
+    return [*known, *engine.cancel(left)]

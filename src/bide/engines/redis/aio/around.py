@@ -16,7 +16,7 @@ from bide.engines.redis.failures import AWAY, BRIEF
 from bide.engines.redis.presence import HASTE
 from bide.engines.redis.protocol import delivering, sending
 from bide.engines.redis.protocol.encoding import name_of
-from bide.errors import BideError, EngineError, OutcomeUnknown, Unavailable
+from bide.errors import BideError, ConfirmTimeout, EngineError, OutcomeUnknown, Unavailable
 from bide.rounds import AsyncRound
 
 SOON = 0.5  # seconds
@@ -145,12 +145,15 @@ class AsyncAround:
         raise next(iter(failed.values()))
 
     async def pause(self, topic: str, paused: bool) -> None:
-        """Raises OutcomeUnknown if some shards have done it, and others have not."""
+        """Raises OutcomeUnknown if some shards have done it, and others have not; ConfirmTimeout if all have, and not all of
+        them confirmed it.
+        """
         asked, told = list[AsyncShard](), list[Exception | None]()
         while left := [shard for shard in self._shards if shard not in asked]:
             asked += left
             told += await AsyncRound(left, lambda shard: shard.pause(topic, paused)).answers()
-        failed = {shard: each for shard, each in zip(asked, told, strict=True) if each is not None}
+        short = [each for each in told if isinstance(each, ConfirmTimeout)]
+        failed = {shard: each for shard, each in zip(asked, told, strict=True) if each is not None and each not in short}
         for error in failed.values():
             if len(failed) == len(asked) or not isinstance(error, (Unavailable, OutcomeUnknown)):
                 raise error
@@ -161,6 +164,8 @@ class AsyncAround:
                 f"{topic} is {word}, but perhaps not where {places} has its messages: there was no answer. "
                 "Try again when it answers."
             )
+        if short:
+            raise short[0]
 
     def _in_turn(self, first: int) -> list[AsyncShard]:
         """The shards, but last those that did not answer lately."""

@@ -245,7 +245,8 @@ class AsyncCalls:
         """Store how the shards are spread, in shard 0 first. Clients that have it otherwise are refused from then on."""
         first = self._first
         if first is not None and first._connections is self._connections:
-            await first._pin(connection, now, patience)
+            with contextlib.suppress(Unconfirmed):  # it is confirmed with what follows
+                await first._pin(connection, now, patience)
         elif first is not None:
             await self._pin_first(first, now)
         told = self._told(connection, now)
@@ -267,6 +268,8 @@ class AsyncCalls:
             return
         try:
             await first.pin(now, BRIEF if decided else None)
+        except ConfirmTimeout:
+            return  # it knows; a failover that undoes it has the next one tell it
         except (Unavailable, OutcomeUnknown) as error:
             if not decided:
                 raise Unavailable(f"{error} Shard 0 has to know first how messages are spread, so nothing was done.") from error

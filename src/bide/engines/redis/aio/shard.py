@@ -4,8 +4,8 @@
 import contextlib
 import os
 import time
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeVar
 
 from bide.engines.base import (
     SWEEP,
@@ -32,6 +32,8 @@ from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.spread import Spread
 from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
+
+R = TypeVar("R")
 
 FREE = b"free"  # a purge that has left keys to free
 TRIES = 3  # to find the ends of leases
@@ -190,14 +192,22 @@ class AsyncShard:
         return delivering.extend_answer(groups, len(holds), await self.calls.do("extend", args, now, patience=patience))
 
     async def cancel(self, refs: Sequence[Ref], now: int | None) -> list[CancelResult]:
-        return sending.cancel_answer(await self.calls.do("cancel", [len(refs), *sending.refs(refs, self.number)], now))
+        return await self._changed("cancel", [len(refs), *sending.refs(refs, self.number)], now, sending.cancel_answer)
 
     async def cancel_seen(self, both: Sequence[tuple[Ref, Seen]], now: int | None) -> list[CancelResult]:
-        return sending.cancel_answer(await self.calls.do("cancel_seen", sending.seen(both, self.number), now))
+        return await self._changed("cancel_seen", sending.seen(both, self.number), now, sending.cancel_answer)
 
     async def reschedule(self, moves: Sequence[Move], condition: Condition | None, now: int | None) -> list[RescheduleResult]:
         args = sending.reschedule(moves, condition, self.number)
-        return sending.reschedule_answer(await self.calls.do("reschedule", args, now))
+        return await self._changed("reschedule", args, now, sending.reschedule_answer)
+
+    async def _changed(self, verb: str, args: Sequence[Arg], now: int | None, read: Callable[[Any], list[R]]) -> list[R]:
+        """What became of each. ConfirmTimeout says so, too."""
+        short = list[str]()
+        answer = read(await self.calls.do(verb, args, now, short=short))
+        if short:
+            raise ConfirmTimeout(short[0], done=answer)
+        return answer
 
     async def tend(self, budget: int, ended_by: int | None, now: int | None, *, patience: float | None = None) -> Tended:
         args = (budget, self._namespace.dead_max(self.number), self._namespace.dead_for, "" if ended_by is None else ended_by)

@@ -1,6 +1,7 @@
 # unasync: ../sync/shards.py
 """The shards of a namespace: on one server, on the master that Sentinels name, or over the masters of a Cluster."""
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from bide.engines.redis.server import AsyncServer
 from bide.engines.redis.spread import Generation, Spread
 from bide.engines.redis.spread import read as read_spread
 from bide.engines.redis.topology import likely_tags, slot_of, well_placed
-from bide.errors import ConfigError, EngineError, OutcomeUnknown, Unavailable
+from bide.errors import ConfigError, ConfirmTimeout, EngineError, OutcomeUnknown, Unavailable
 from bide.rounds import AsyncAside, AsyncRound
 from bide.wakeable import AsyncSignal
 
@@ -101,7 +102,8 @@ class AsyncShards:
             if not chosen.suffixes:  # as everybody has it who says so many
                 return
             try:
-                await anchor.calls.pin()
+                with contextlib.suppress(ConfirmTimeout):  # nobody was promised that this lasts
+                    await anchor.calls.pin()
                 return
             except ConfigError:
                 known = await anchor.known_spread()  # somebody else was first; or this user may not write

@@ -16,7 +16,7 @@ from bide.engines.redis.protocol import delivering, sending
 from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
-from bide.errors import BideError, EngineError, OutcomeUnknown, Unavailable
+from bide.errors import BideError, ConfirmTimeout, EngineError, OutcomeUnknown, Unavailable
 from bide.rounds import Round
 
 SOON = 0.5  # seconds
@@ -141,12 +141,15 @@ class Around:
         raise next(iter(failed.values()))
 
     def pause(self, topic: str, paused: bool) -> None:
-        """Raises OutcomeUnknown if some shards have done it, and others have not."""
+        """Raises OutcomeUnknown if some shards have done it, and others have not; ConfirmTimeout if all have, and not all of
+        them confirmed it.
+        """
         asked, told = list[Shard](), list[Exception | None]()
         while left := [shard for shard in self._shards if shard not in asked]:
             asked += left
             told += Round(left, lambda shard: shard.pause(topic, paused)).answers()
-        failed = {shard: each for shard, each in zip(asked, told, strict=True) if each is not None}
+        short = [each for each in told if isinstance(each, ConfirmTimeout)]
+        failed = {shard: each for shard, each in zip(asked, told, strict=True) if each is not None and each not in short}
         for error in failed.values():
             if len(failed) == len(asked) or not isinstance(error, (Unavailable, OutcomeUnknown)):
                 raise error
@@ -157,6 +160,8 @@ class Around:
                 f"{topic} is {word}, but perhaps not where {places} has its messages: there was no answer. "
                 "Try again when it answers."
             )
+        if short:
+            raise short[0]
 
     def _in_turn(self, first: int) -> list[Shard]:
         """The shards, but last those that did not answer lately."""

@@ -12,7 +12,7 @@ from bide.engines.redis.protocol import sending
 from bide.engines.redis.spread import Generation
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
-from bide.errors import BideError, OutcomeUnknown, Unavailable
+from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown, Unavailable
 from bide.rounds import Round
 
 T = TypeVar("T")
@@ -49,18 +49,27 @@ class Batches:
         gone: object,
     ) -> list[Any]:
         answers: list[Any] = [gone] * len(items)
-        left, asked = list(range(len(items))), list[Generation]()
+        left, asked, unconfirmed = list(range(len(items))), list[Generation](), set[int]()
+        short: ConfirmTimeout | None = None
         while left and (rest := [each for each in self._namespace.generations if each not in asked]):
             generation = rest[0]
             asked.append(generation)
-            got = self.by_shard(
-                left,
-                lambda i, generation=generation: self._namespace.shard_of_ref(refs[i], generation),  # type: ignore[misc]
-                lambda shard, some: call(shard, [items[i] for i in some]),
-            )
+            try:
+                got = self.by_shard(
+                    left,
+                    lambda i, generation=generation: self._namespace.shard_of_ref(refs[i], generation),  # type: ignore[misc]
+                    lambda shard, some: call(shard, [items[i] for i in some]),
+                )
+            except ConfirmTimeout as error:  # others know of those that are not there
+                short, got = error, list(error.done)
+                known = error.answers or [None] * len(left)
+                unconfirmed.update(i for i, answer in zip(left, known, strict=True) if answer is None)
             for i, answer in zip(left, got, strict=True):
                 answers[i] = answer
             left = [i for i in left if answers[i] == gone and refs[i].id is None]
+        if short is not None:
+            known = [None if i in unconfirmed else answer for i, answer in enumerate(answers)]
+            raise ConfirmTimeout(str(short), answers=known if len(unconfirmed) < len(answers) else (), done=answers)
         return answers
 
     def by_shard(

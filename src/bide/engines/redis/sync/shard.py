@@ -4,8 +4,8 @@
 import contextlib
 import os
 import time
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeVar
 
 from bide.engines.base import (
     SWEEP,
@@ -32,6 +32,8 @@ from bide.engines.redis.sync.calls import Calls
 from bide.engines.redis.sync.connections import Connections
 from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
+
+R = TypeVar("R")
 
 FREE = b"free"  # a purge that has left keys to free
 TRIES = 3  # to find the ends of leases
@@ -188,14 +190,22 @@ class Shard:
         return delivering.extend_answer(groups, len(holds), self.calls.do("extend", args, now, patience=patience))
 
     def cancel(self, refs: Sequence[Ref], now: int | None) -> list[CancelResult]:
-        return sending.cancel_answer(self.calls.do("cancel", [len(refs), *sending.refs(refs, self.number)], now))
+        return self._changed("cancel", [len(refs), *sending.refs(refs, self.number)], now, sending.cancel_answer)
 
     def cancel_seen(self, both: Sequence[tuple[Ref, Seen]], now: int | None) -> list[CancelResult]:
-        return sending.cancel_answer(self.calls.do("cancel_seen", sending.seen(both, self.number), now))
+        return self._changed("cancel_seen", sending.seen(both, self.number), now, sending.cancel_answer)
 
     def reschedule(self, moves: Sequence[Move], condition: Condition | None, now: int | None) -> list[RescheduleResult]:
         args = sending.reschedule(moves, condition, self.number)
-        return sending.reschedule_answer(self.calls.do("reschedule", args, now))
+        return self._changed("reschedule", args, now, sending.reschedule_answer)
+
+    def _changed(self, verb: str, args: Sequence[Arg], now: int | None, read: Callable[[Any], list[R]]) -> list[R]:
+        """What became of each. ConfirmTimeout says so, too."""
+        short = list[str]()
+        answer = read(self.calls.do(verb, args, now, short=short))
+        if short:
+            raise ConfirmTimeout(short[0], done=answer)
+        return answer
 
     def tend(self, budget: int, ended_by: int | None, now: int | None, *, patience: float | None = None) -> Tended:
         args = (budget, self._namespace.dead_max(self.number), self._namespace.dead_for, "" if ended_by is None else ended_by)

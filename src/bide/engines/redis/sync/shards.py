@@ -1,6 +1,7 @@
 # Generated from ../aio/shards.py by tools/unasync.py; change that file instead.
 """The shards of a namespace: on one server, on the master that Sentinels name, or over the masters of a Cluster."""
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from bide.engines.redis.sync.connections import Connections
 from bide.engines.redis.sync.nodes import Cluster, Route, Sentinels
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.topology import likely_tags, slot_of, well_placed
-from bide.errors import ConfigError, EngineError, OutcomeUnknown, Unavailable
+from bide.errors import ConfigError, ConfirmTimeout, EngineError, OutcomeUnknown, Unavailable
 from bide.rounds import Aside, Round
 from bide.wakeable import Signal
 
@@ -101,7 +102,8 @@ class Shards:
             if not chosen.suffixes:  # as everybody has it who says so many
                 return
             try:
-                anchor.calls.pin()
+                with contextlib.suppress(ConfirmTimeout):  # nobody was promised that this lasts
+                    anchor.calls.pin()
                 return
             except ConfigError:
                 known = anchor.known_spread()  # somebody else was first; or this user may not write
