@@ -127,6 +127,15 @@ async def what_was_due_later(sender: Sender) -> None:
     sender.sent[sender.named("moved")] = time.time()
 
 
+async def at_once_after_what_is_due_later(sender: Sender) -> None:
+    """Nobody is told of that, as there is something due before it."""
+    await sender.queue.send("t", {"name": "never"}, delay="1h")
+    for n in range(3):
+        await sender.queue.send("t", {"name": "never"}, delay="2h")
+        await sender.one(f"at once {n}")
+        await asyncio.sleep(0.1)  # the receiver sleeps again
+
+
 SHAPES = [
     alone,
     a_batch_after_a_send,
@@ -137,6 +146,7 @@ SHAPES = [
     an_own_transaction,
     several_programs,
     what_was_due_later,
+    at_once_after_what_is_due_later,
 ]
 
 

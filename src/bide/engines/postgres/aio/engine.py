@@ -107,7 +107,7 @@ class AsyncPostgres(AsyncEngine):
             joined = await self._ask("put", [None, *rows.put_args(messages, self._dead_max), [], now], connection=connection)
             return rows.sent_of(messages, joined)
         waking, began, request = self._awake(), time.monotonic(), self._request()
-        topics = {new.topic for new in messages}
+        topics = {new.topic for new in messages if new.at is None and not new.delay}  # that others have to be told of
         quiet = waking.quiet(waking.sends, topics)
         try:
             args = [request, *rows.put_args(messages, self._dead_max), quiet, now]
