@@ -198,3 +198,24 @@ async def test_who_begins_to_listen_looks_for_what_is_left_untold_then(
     await sender.send("t", 2)
     async with asyncio.timeout(4):  # a sweep would find it after five
         assert [each.body for each in await waiting] == [2]
+
+
+@pytest.mark.server
+async def test_a_receiver_that_still_sleeps_looks_for_what_is_left_untold_when_another_was_woken(
+    make_queue: Callable[..., Any], postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("QUIET", 2.0), ("IN_TIME", 2.5), ("AGAIN", (0.5, 2.6))):
+        monkeypatch.setattr(telling, name, value)
+    for colour in ("aio", "sync"):
+        for module in (f"engines.postgres.{colour}.engine", f"queue.{colour}.receiving"):
+            monkeypatch.setattr(f"bide.{module}.SWEEP", 60.0)
+    sender, receiver = make_queue(), make_queue()
+    await receiver.receive("t")
+    waiting = [asyncio.create_task(receiver.receive("t", wait=60)) for _ in range(2)]
+    with psycopg.connect(postgres_url, autocommit=True) as looking:
+        await once(lambda: looking.execute("select 1 from pg_stat_activity where query like 'listen%'").fetchall())
+    await sender.send("t", 1)
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    await sender.send("t", 2)
+    async with asyncio.timeout(20):
+        assert {each.body for found in await asyncio.gather(*waiting) for each in found} == {1, 2}

@@ -53,6 +53,10 @@ class Sleepers(Generic[Topic]):
                 sleeper.woken_by = topic
                 sleeper.signal.set()
 
+    def has(self, topic: Topic) -> bool:
+        """Whether somebody sleeps on it."""
+        return topic in self._asleep
+
     def topics(self) -> list[Topic]:
         """Those that somebody sleeps on."""
         return list(self._asleep)

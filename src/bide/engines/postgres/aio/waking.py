@@ -16,7 +16,7 @@ from bide.engines.postgres.layout import filled
 from bide.engines.postgres.limited import AsyncLimited
 from bide.engines.postgres.recent import MOMENT, Recent
 from bide.engines.postgres.rows import CALLS, heard_of
-from bide.engines.postgres.telling import Telling, look_again
+from bide.engines.postgres.telling import AGAIN, Telling, look_again
 from bide.engines.sleepers import Sleeper, Sleepers
 from bide.errors import EngineError
 from bide.wakeable import AsyncSignal
@@ -38,10 +38,11 @@ class AsyncWaking:
         self._listening: AsyncLimited | None = None
         self._heard = 0.0  # when the server last said something to it
         self._since = 0.0  # when it began to listen: what was told before, and left untold after that, has to be looked for
+        self._others_sleep = 0.0  # when it last heard of a topic on which more than one slept
         self._leader: Sleeper[str] | None = None  # who reads for all
         self._asleep: set[AsyncSignal] = set()
         self._heard_of: Recent = Recent()
-        self._again: dict[str, float] = {}  # when to look again
+        self._again: dict[str, float] = {}  # when somebody has to look again
         self.sends: Telling = Telling()
         self.claims: Telling = Telling()  # of messages that a claim has left; they may be of some of its topics only
         self._closed = False
@@ -63,13 +64,16 @@ class AsyncWaking:
     def looked(self, topics: Sequence[str], began: float) -> None:
         """A claim that began then has ended. Others may have to follow, after the last notification."""
         for topic in topics:
-            again = look_again(max(self._heard_of.at(topic), self._since), began)
-            if again is not None:
-                self._again[topic] = again
-            else:
-                self._again.pop(topic, None)
+            self._note_again(topic, looked=began)
         if time.monotonic() > began + MOMENT:  # it took so long that what was heard meanwhile may be forgotten
             self._sleepers.wake(topics)
+
+    def _note_again(self, topic: str, *, looked: float) -> None:
+        again = look_again(max(self._heard_of.at(topic), self._since), looked)
+        if again is not None:
+            self._again[topic] = again
+        else:
+            self._again.pop(topic, None)
 
     async def wait(self, topics: Sequence[str], timeout: float) -> None:
         now = time.monotonic()
@@ -121,8 +125,12 @@ class AsyncWaking:
             if time.monotonic() > self._heard + SILENT:
                 await self._listening.execute(b"select 1")  # or a network that has gone silent would be taken for an idle one
                 self._heard = time.monotonic()
-            async for note in self._listening.notifies(timeout=max(0.0, end - time.monotonic()), stop_after=1):
-                self._hear(note.payload)
+            until = min([end, *self._checks()])
+            async for note in self._listening.notifies(timeout=max(0.0, until - time.monotonic()), stop_after=1):
+                async with self._lock:
+                    self._hear(note.payload)
+            async with self._lock:
+                self._look_again()
         except (psycopg.Error, OSError, EngineError):
             listening, self._listening = self._listening, None
             if listening is not None:
@@ -150,6 +158,20 @@ class AsyncWaking:
             topic, due = note
             self._lower(topic, due)
             self._heard_of.note([topic], self._heard)
+            self._sleepers.wake([topic])
+            if self._sleepers.has(topic):
+                self._others_sleep = self._heard
+
+    def _checks(self) -> list[float]:
+        """When to see whether one more has to be woken: who was woken may have looked too early, and not come again."""
+        now = time.monotonic()
+        due = [at for topic, at in list(self._again.items()) if self._sleepers.has(topic)]
+        return [*due, *(at for at in (self._others_sleep + after for after in AGAIN) if at > now)]
+
+    def _look_again(self) -> None:
+        now = time.monotonic()
+        for topic in [topic for topic, at in list(self._again.items()) if at <= now and self._sleepers.has(topic)]:
+            self._note_again(topic, looked=now)
             self._sleepers.wake([topic])
 
     async def close(self) -> None:
