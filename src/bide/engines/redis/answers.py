@@ -44,7 +44,7 @@ def sent_together(count: int, parts: Sequence[Told], operations: Sequence[str]) 
         left = operations
         if error.answers:
             left = [name if answer is None else "" for name, answer in zip(operations, error.answers, strict=True)]
-        raise kind(str(error), operations=left, answers=error.answers) from None
+        raise kind(str(error), operations=left, answers=error.answers, done=error.done) from None
 
 
 def in_pieces(told: Iterable[Sequence[Told] | Exception]) -> Iterator[Told]:

@@ -17,7 +17,7 @@ from bide.engines.redis.failures import AWAY, BRIEF, OtherSpread
 from bide.engines.redis.namespace import Namespace, by_name
 from bide.engines.redis.protocol import sending
 from bide.engines.redis.spread import Generation, Spread
-from bide.errors import BideError, Unavailable
+from bide.errors import BideError, ConfirmTimeout, Unavailable
 from bide.ids import lane
 from bide.rounds import AsyncRound
 from bide.types import Sent
@@ -131,6 +131,11 @@ class AsyncSends:
         """What one shard answers, but for those that it knows nothing of."""
         try:
             told = await (shard.put if current else shard.put_known)([messages[i] for i in some], spread, now)
+        except ConfirmTimeout as short:
+            known = [k for k, sent in enumerate(short.done) if sent is not None]
+            own = [short.operations[k] for k in known]
+            part = ConfirmTimeout(str(short), operations=own, done=[short.done[k] for k in known])
+            return [some[k] for k in known], part if known else []
         except BideError as error:
             return some, error
         pairs = [(i, sent) for i, sent in zip(some, told, strict=True) if sent is not None]

@@ -34,6 +34,9 @@ from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 R = TypeVar("R")
+REFUSALS = frozenset(
+    {CancelResult.RUNNING, CancelResult.GONE, RescheduleResult.RUNNING, RescheduleResult.DEAD, RescheduleResult.GONE, "lost"}
+)
 
 FREE = b"free"  # a purge that has left keys to free
 TRIES = 3  # to find the ends of leases
@@ -129,9 +132,10 @@ class AsyncShard:
             raise OutcomeUnknown(
                 f"{lost} {SAFE}", operations=asked.operations(messages, self.number, lost.lane, lost.number)
             ) from None
-        except Unconfirmed as done:
-            named = asked.operations(messages, self.number, done.lane, done.number)
-            raise ConfirmTimeout(f"{done.sentence} {SAFE}", operations=named) from None
+        except Unconfirmed as short:
+            named = asked.operations(messages, self.number, short.lane, short.number)
+            done = sending.put_answer(asked, messages, self.number, salt, short.answer)
+            raise ConfirmTimeout(f"{short.sentence} {SAFE}", operations=named, done=done) from None
         # a shard that takes what is new knows of all
         return sending.put_answer(asked, messages, self.number, salt, reply)  # type: ignore[return-value]
 
@@ -185,7 +189,9 @@ class AsyncShard:
 
     async def settle(self, ends: Sequence[End], now: int | None, *, patience: float | None = None) -> list[Ended]:
         asked = delivering.settle(ends, self._namespace.dead_max(self.number))
-        return delivering.settle_answer(asked, len(ends), await self.calls.do("settle", asked.args, now, patience=patience))
+        return await self._changed(
+            "settle", asked.args, now, lambda reply: delivering.settle_answer(asked, len(ends), reply), patience=patience
+        )
 
     async def extend(self, holds: Sequence[Hold], lease: int, now: int | None, *, patience: float | None = None) -> list[bool]:
         groups, args = delivering.extend(holds, lease)
@@ -201,13 +207,22 @@ class AsyncShard:
         args = sending.reschedule(moves, condition, self.number)
         return await self._changed("reschedule", args, now, sending.reschedule_answer)
 
-    async def _changed(self, verb: str, args: Sequence[Arg], now: int | None, read: Callable[[Any], list[R]]) -> list[R]:
-        """What became of each. ConfirmTimeout says so, too."""
+    async def _changed(
+        self,
+        verb: str,
+        args: Sequence[Arg],
+        now: int | None,
+        read: Callable[[Any], list[R]],
+        *,
+        patience: float | None = None,
+    ) -> list[R]:
+        """What became of each. A refusal needs no confirmation."""
         short = list[str]()
-        answer = read(await self.calls.do(verb, args, now, short=short))
-        if short:
-            raise ConfirmTimeout(short[0], done=answer)
-        return answer
+        done = read(await self.calls.do(verb, args, now, patience=patience, short=short))
+        if short and not all(each in REFUSALS for each in done):
+            known = [each if each in REFUSALS else None for each in done]
+            raise ConfirmTimeout(short[0], answers=known if any(known) else (), done=done)
+        return done
 
     async def tend(self, budget: int, ended_by: int | None, now: int | None, *, patience: float | None = None) -> Tended:
         args = (budget, self._namespace.dead_max(self.number), self._namespace.dead_for, "" if ended_by is None else ended_by)
@@ -272,7 +287,7 @@ class AsyncShard:
                 pages.pop(0)
             if did.count >= places.left:
                 break
-        return Swept(did.count, did.more or bool(pages), did.keyless, unconfirmed="".join(short[:1]))
+        return Swept(did.count, did.more or bool(pages), did.keyless, unconfirmed=_unconfirmed(short, did.count))
 
     def _pages(self, ids: Sequence[str]) -> list[Sequence[str]]:
         """The ids that are of this shard, in parts."""
@@ -287,7 +302,8 @@ class AsyncShard:
         while pages and not did.more:
             args = [topic, limit - did.count, *sending.named_dead(pages.pop(0))]
             _, count, more = await self.calls.do("purge_dead", args, now, patience=patience, short=short)
-            did = Swept(did.count + count, bool(more), unconfirmed="".join(short[:1]))
+            done = did.count + count
+            did = Swept(done, bool(more), unconfirmed=_unconfirmed(short, done))
         return did
 
     async def purge(self, topic: str, state: State, limit: int, now: int | None, *, patience: float | None = None) -> Swept:
@@ -307,10 +323,15 @@ class AsyncShard:
             if count == limit or (more and count) or (whole and not more):
                 while mark == FREE:
                     _, _, _, mark = await page(limit, mark)
-                return Swept(count, bool(more) or not whole, unconfirmed="".join(short[:1]))
+                return Swept(count, bool(more) or not whole, unconfirmed=_unconfirmed(short, count))
             whole = whole or not more
             mark = mark if more else b""
 
     async def pause(self, topic: str, paused: bool) -> None:
         # no time passes, as what is due does not matter here
         await self.calls.do("pause", (topic, int(paused)), self.clock.known)
+
+
+def _unconfirmed(short: Sequence[str], count: int) -> str:
+    """Why what was done of so many may not last; nothing was done of none."""
+    return short[0] if short and count else ""
