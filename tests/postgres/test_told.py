@@ -1,6 +1,7 @@
 """A receiver that sleeps in another process is told of all that is committed, whatever came before and however long it took."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 
 from bide import Queue
 from bide.engines.postgres import telling
+from bide.engines.postgres.aio.waking import AsyncWaking
+from bide.engines.postgres.sync.waking import Waking
 from tests.sqlite.conftest import Child
 from tests.worker.conftest import once
 
@@ -206,9 +209,7 @@ async def test_a_receiver_that_still_sleeps_looks_for_what_is_left_untold_when_a
 ) -> None:
     for name, value in (("QUIET", 2.0), ("IN_TIME", 2.5), ("AGAIN", (0.5, 2.6))):
         monkeypatch.setattr(telling, name, value)
-    for colour in ("aio", "sync"):
-        for module in (f"engines.postgres.{colour}.engine", f"queue.{colour}.receiving"):
-            monkeypatch.setattr(f"bide.{module}.SWEEP", 60.0)
+    without_sweeps(monkeypatch)
     sender, receiver = make_queue(), make_queue()
     await receiver.receive("t")
     waiting = [asyncio.create_task(receiver.receive("t", wait=60)) for _ in range(2)]
@@ -219,3 +220,41 @@ async def test_a_receiver_that_still_sleeps_looks_for_what_is_left_untold_when_a
     await sender.send("t", 2)
     async with asyncio.timeout(20):
         assert {each.body for found in await asyncio.gather(*waiting) for each in found} == {1, 2}
+
+
+@pytest.mark.server
+async def test_all_who_sleep_look_when_one_of_them_has_begun_to_listen(
+    make_queue: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What came meanwhile was told to nobody in their process."""
+    without_sweeps(monkeypatch)
+    may_listen = threading.Event()
+    listen, listen_sync = AsyncWaking._listen, Waking._listen
+
+    async def late(self: AsyncWaking) -> None:
+        await once(may_listen.is_set)
+        await listen(self)
+
+    def late_sync(self: Waking) -> None:
+        may_listen.wait()
+        listen_sync(self)
+
+    monkeypatch.setattr(AsyncWaking, "_listen", late)
+    monkeypatch.setattr(Waking, "_listen", late_sync)
+    sender, receiver = make_queue(), make_queue()
+    await receiver.stats()
+    engine = getattr(receiver, "inner", receiver).session.engine()
+    verbs: Any = vars(await engine if asyncio.iscoroutine(engine) else engine)["_verbs"]
+    waiting = [asyncio.create_task(receiver.receive(topic, wait=60)) for topic in ("x", "y", "z")]
+    await once(lambda: verbs._waking and len(verbs._waking._asleep) == 3)
+    for topic in ("x", "y", "z"):
+        await sender.send(topic, topic)
+    may_listen.set()
+    async with asyncio.timeout(20):
+        assert [each.body for found in await asyncio.gather(*waiting) for each in found] == ["x", "y", "z"]
+
+
+def without_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    for colour in ("aio", "sync"):
+        for module in (f"engines.postgres.{colour}.engine", f"queue.{colour}.receiving"):
+            monkeypatch.setattr(f"bide.{module}.SWEEP", 60.0)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from aiormq.abc import DeliveredMessage
 
+from bide import AsyncQueue
 from bide.engines.base import Claimed, NewMessage
 from bide.engines.rabbitmq.aio import inbox
 from bide.engines.rabbitmq.aio.engine import AsyncRabbit
@@ -14,6 +15,7 @@ from bide.engines.rabbitmq.ladder import Names
 from bide.errors import QueueFull
 from bide.testing.contract.bench import ending
 from tests.rabbitmq.conftest import New
+from tests.redis.away import COLOURS, Either
 
 LEASE = 600_000
 
@@ -163,3 +165,19 @@ async def test_what_a_closed_event_loop_held_goes_to_others(new: New) -> None:
     # Then it is held no more, and its connection is given up
     assert claimed.id not in one._holdings
     assert (await _claimed(other)).body == b"x"
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+async def test_receivers_that_begin_together_get_a_message_each(
+    rabbitmq_url: str, colour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No sweep makes room for what the broker keeps back while the first message is handled."""
+    for module in ("engines.rabbitmq.aio.inbox", "queue.aio.receiving", "queue.sync.receiving"):
+        monkeypatch.setattr(f"bide.{module}.SWEEP", 60.0)
+    async with AsyncQueue(rabbitmq_url) as sender, Either(rabbitmq_url, colour) as queue:
+        await sender.send("other", 0)
+        waiting = [queue.begin("receive", "t", wait=60) for _ in range(3)]
+        await asyncio.wait(waiting, timeout=0.5)  # they sleep
+        await sender.send_many("t", range(3))
+        async with asyncio.timeout(40):
+            assert sorted(each.body for found in await asyncio.gather(*waiting) for each in found) == [0, 1, 2]

@@ -333,8 +333,8 @@ async def test_a_part_of_a_batch_that_is_not_confirmed_keeps_no_other_part_from_
         put = shard.put
 
         async def be_short(*asked: Any) -> Any:
-            await put(*asked)
-            raise ConfirmTimeout("0 of 1 replicas had it in time")
+            done = await put(*asked)
+            raise ConfirmTimeout("0 of 1 replicas had it in time", operations=[""] * len(done), done=done)
 
         shard.put = be_short
         with pytest.raises(ConfirmTimeout) as short:

@@ -78,7 +78,8 @@ class Waking:
     def wait(self, topics: Sequence[str], timeout: float) -> None:
         now = time.monotonic()
         soon = [self._again[topic] - now for topic in topics if topic in self._again]
-        end = now + min([timeout, *soon, *([POLL] if self._polls else [])])
+        since = [self._since + AGAIN[-1] - now] if now < self._since + AGAIN[-1] else []  # the claim may have come before that
+        end = now + min([timeout, *soon, *since, *([POLL] if self._polls else [])])
         signal = Signal()
         sleeper: Sleeper[str] = Sleeper(signal, topics)
         with self._lock:
@@ -86,7 +87,7 @@ class Waking:
                 return
             self._asleep.add(signal)
         try:
-            while not self._is_over(sleeper) and time.monotonic() < end:
+            while not self._is_over(sleeper) and self._since <= now and time.monotonic() < end:
                 if self._polls or not self._leads(sleeper):
                     signal.wait(end - time.monotonic())
                     signal.clear()
@@ -149,6 +150,8 @@ class Waking:
         connection.limit = PING
         self._listening = connection
         self._heard = self._since = time.monotonic()
+        for other in list(self._asleep):  # whoever slept already has been told of nothing
+            other.set()
         if self._closed:  # meanwhile
             self.close()
 

@@ -59,6 +59,7 @@ class AsyncInbox:
         self._here: dict[str, deque[Arrived]] = {}  # by topic; for all that are received
         self._sleepers: Sleepers[str] = Sleepers()
         self._asleep: set[AsyncSignal] = set()
+        self._waiting = 0  # callers that sleep, or are about to
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stopping: set[str] = set()  # topics
         self._look: asyncio.TimerHandle | None = None
@@ -166,8 +167,12 @@ class AsyncInbox:
 
     async def wait(self, topics: Sequence[str], timeout: float) -> None:
         """Sleep until a message of these topics is here."""
-        await self._add(dict.fromkeys(topics, 1 + len(self._asleep)), self._used())
-        await self._sleep(topics, min(timeout, SWEEP))
+        self._waiting += 1
+        try:
+            await self._add(dict.fromkeys(topics, self._waiting), self._used())
+            await self._sleep(topics, min(timeout, SWEEP))
+        finally:
+            self._waiting -= 1
 
     async def close(self) -> None:
         """Give back what nobody has claimed, and hang up: what is not given back before counts as an attempt."""

@@ -62,7 +62,9 @@ class AsyncBatches:
                     lambda i, generation=generation: self._namespace.shard_of_ref(refs[i], generation),  # type: ignore[misc]
                     lambda shard, some: call(shard, [items[i] for i in some]),
                 )
-            except ConfirmTimeout as error:  # others know of those that are not there
+            except ConfirmTimeout as error:
+                if not error.done:
+                    raise
                 short, got = error, list(error.done)
                 known = error.answers or [None] * len(left)
                 unconfirmed.update(i for i, answer in zip(left, known, strict=True) if answer is None)

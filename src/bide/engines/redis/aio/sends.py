@@ -132,6 +132,8 @@ class AsyncSends:
         try:
             told = await (shard.put if current else shard.put_known)([messages[i] for i in some], spread, now)
         except ConfirmTimeout as short:
+            if not short.done:
+                return some, short
             known = [k for k, sent in enumerate(short.done) if sent is not None]
             own = [short.operations[k] for k in known]
             part = ConfirmTimeout(str(short), operations=own, done=[short.done[k] for k in known])
