@@ -42,6 +42,7 @@ class Waking:
         self._leader: Sleeper[str] | None = None  # who reads for all
         self._asleep: set[Signal] = set()
         self._heard_of: Recent = Recent()
+        self._looked: Recent = Recent()
         self._again: dict[str, float] = {}  # when somebody has to look again
         self.sends: Telling = Telling()
         self.claims: Telling = Telling()  # of messages that a claim has left; they may be of some of its topics only
@@ -63,6 +64,7 @@ class Waking:
 
     def looked(self, topics: Sequence[str], began: float) -> None:
         """A claim that began then has ended. Others may have to follow, after the last notification."""
+        self._looked.note(topics, began)
         for topic in topics:
             self._note_again(topic, looked=began)
         if time.monotonic() > began + MOMENT:  # it took so long that what was heard meanwhile may be forgotten
@@ -77,9 +79,11 @@ class Waking:
 
     def wait(self, topics: Sequence[str], timeout: float) -> None:
         now = time.monotonic()
+        if any(0.0 < self._looked.at(topic) < self._since for topic in topics):
+            self._looked.note(topics, now)
+            return  # of what came after that claim, and before this began to listen, nobody was told: the caller looks now
         soon = [self._again[topic] - now for topic in topics if topic in self._again]
-        since = [self._since + AGAIN[-1] - now] if now < self._since + AGAIN[-1] else []  # the claim may have come before that
-        end = now + min([timeout, *soon, *since, *([POLL] if self._polls else [])])
+        end = now + min([timeout, *soon, *([POLL] if self._polls else [])])
         signal = Signal()
         sleeper: Sleeper[str] = Sleeper(signal, topics)
         with self._lock:
