@@ -2,14 +2,23 @@
 """The outbox: sends that are committed with the caller's own work, and then handed to the queue's engine, at least once."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TypeAlias
 
 from msgspec.structs import replace
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import SWEEP, Claim, Claimed, End, Hold, NewMessage, Stored, Verdict
-from bide.errors import BadBody, BadMessage, BideError, QueueFull, ResultPending, ResultUnknown, Unsupported
+from bide.errors import (
+    BadBody,
+    BadMessage,
+    BideError,
+    OutcomeUnknown,
+    QueueFull,
+    ResultPending,
+    ResultUnknown,
+    Unsupported,
+)
 from bide.logs import Log
 from bide.queue import outbox
 from bide.queue.aio.depending import AsyncDependents
@@ -25,6 +34,8 @@ AT_ONCE = 100  # messages
 LEASE = 30_000  # ms after which another one hands on what a dead one had taken
 HELD = 5_000  # ms for which what is to be cancelled or moved is not delivered
 SOON, LATER = 500, 10_000  # ms until the next try while the queue's engine is away
+OFTEN = 30  # tries of what this release can't hand on; each next one is LATER by as much again
+TIRED = 20  # tries of what is not confirmed: it is done, and after ten minutes a try would do it once more
 
 Kept: TypeAlias = tuple[Claimed, NewMessage]
 
@@ -49,6 +60,9 @@ class AsyncOutbox:
         self._end = AsyncSignal()
         self.waits: bool = False  # for what is committed next: nothing is on its way
         self._upkeep_at = 0.0  # also while each claim finds something: what a dead relay had taken may be in its way
+        self._left: OutcomeUnknown | None = None  # why some that others did not keep back were put off
+        self._told_at = 0.0  # by time.monotonic(): when the log said so
+        self._away: dict[Hashable, float] = {}  # parts of the queue's engine that did not answer, and until when they rest
         self._put_off_until = 0.0  # by time.monotonic(): some that this relay has put off
         self.waiting: AsyncWaiting = AsyncWaiting(store, target, self._bring)
 
@@ -98,7 +112,8 @@ class AsyncOutbox:
             return 0, 0
         ends: list[End] = []
         try:
-            await self._put(await self._in_turn(self._read(claim, ends), ends), ends, claim.now)
+            kept = await self._in_turn(self._read(claim, ends), ends)
+            await self._put(self._answering(kept, ends), ends, claim.now)
         except BideError as error:
             ended = {end.id for end in ends}
             left = [each for each in claim.messages if each.id not in ended]
@@ -150,9 +165,9 @@ class AsyncOutbox:
         return sent
 
     def _kept_for_later(self, left: Sequence[Claimed], *, apart: bool) -> list[End]:
-        """`apart`: the largest one, which may be why a server is full while it is read, is not tried with the others again."""
-        largest = max((len(each.body) for each in left), default=0)
-        return [_end(each, "release", self._pause + LATER * (apart and len(each.body) == largest)) for each in left]
+        """Until others have been tried. `apart`: the largest one, which may be why a server is full, is tried by itself."""
+        largest, pause = max((len(each.body) for each in left), default=0), 2 * self._pause + SOON
+        return [_end(each, "release", pause + LATER * (apart and len(each.body) == largest)) for each in left]
 
     def _read(self, claim: Claim, ends: list[End]) -> list[Kept]:
         """What is to be handed on. The ends of all others are added to the list."""
@@ -176,9 +191,12 @@ class AsyncOutbox:
 
         What this engine can't take stays, for a relay to another one.
         """
+        if not kept:
+            return
         try:
-            if kept:
-                await self._name(kept, await self._target.put([new for _, new in kept]), now)
+            sent: Sequence[Sent] = await self._target.put([new for _, new in kept])
+        except OutcomeUnknown as error:
+            kept, sent = self._done(kept, ends, error)
         except (BadMessage, Unsupported, QueueFull) as error:
             if len(kept) > 1:
                 await self._put_singly(kept, ends, now)
@@ -188,8 +206,44 @@ class AsyncOutbox:
                 ends.append(_stays(kept[0][0], error))
             else:
                 raise
-        else:
-            ends += [_end(claimed) for claimed, _ in kept]
+            return
+        await self._name(kept, sent, now)
+        ends += [_end(claimed) for claimed, _ in kept]
+
+    def _done(self, kept: Sequence[Kept], ends: list[End], error: OutcomeUnknown) -> tuple[Sequence[Kept], Sequence[Sent]]:
+        """What was handed on of a batch, with its answers. The rest is put off, and keeps no others back.
+
+        What was not confirmed is sent again, by the same operation, for as long as the queue's engine is sure to know it.
+        """
+        answers, done = ([*each, *[None] * (len(kept) - len(each))] for each in (error.answers, error.done))
+        sure = [
+            sent if answer is None and sent is not None and claimed.attempt > TIRED else answer
+            for (claimed, _), answer, sent in zip(kept, answers, done, strict=True)
+        ]
+        both = [(each, sent) for each, sent in zip(kept, sure, strict=True) if sent is not None]
+        if not both:
+            raise error
+        now = time.monotonic()
+        if self._left is None or now >= self._told_at + LATER / 1000:
+            self._told_at = now
+            _log.warning("Some messages stay in the outbox, and are tried again in %.0f s: %s", LATER / 1000, error)
+        self._left = error
+        for (claimed, new), sent, unsure in zip(kept, sure, done, strict=True):
+            if sent is None:
+                ends.append(_end(claimed, "release", LATER))
+            if sent is None and unsure is None:
+                self._away[self._target.part_of(new)] = now + LATER / 1000
+        return [each for each, _ in both], [sent for _, sent in both]
+
+    def _answering(self, kept: Sequence[Kept], ends: list[End]) -> Sequence[Kept]:
+        """Without those for a part of the queue's engine that did not answer a moment ago."""
+        now = time.monotonic()
+        self._away = {part: until for part, until in self._away.items() if until > now}
+        if not self._away:
+            return kept
+        apart = {claimed.id for claimed, new in kept if self._target.part_of(new) in self._away}
+        ends += [_end(claimed, "release", LATER) for claimed, _ in kept if claimed.id in apart]
+        return [each for each in kept if each[0].id not in apart]
 
     async def _put_singly(self, kept: Sequence[Kept], ends: list[End], now: int) -> None:
         """One that is too large for what is left keeps no others back."""
@@ -254,10 +308,12 @@ class AsyncOutbox:
             self._pause = min(2 * self._pause, LATER)
 
     async def hand_on_all(self) -> int:
-        """Hand on what there is; how many messages that were."""
-        total = 0
+        """Hand on what there is; how many messages that were. Raises at the end, if some had to be put off."""
+        total, self._left = 0, None
         while some := await self.hand_on():
             total += some
+        if self._left is not None:
+            raise self._left
         return total
 
     def end_waits(self) -> None:
@@ -277,7 +333,7 @@ def _end(claimed: Claimed, verdict: Verdict = "done", delay: int = 0, error: str
 
 def _stays(claimed: Claimed, error: Unsupported) -> End:
     _log.warning("A message stays in the outbox: %s", error)
-    return _end(claimed, "release", LATER)
+    return _end(claimed, "release", LATER * min(claimed.attempt, OFTEN))
 
 
 def _refused(claimed: Claimed, error: BadMessage) -> End:
