@@ -283,3 +283,49 @@ def test_what_a_relay_tries_again_is_not_cancelled_in_a_transaction(
         queue.cancel(sent, connection=own)
     own.rollback()
     assert queue.cancel(sent) is CancelResult.CANCELLED
+
+
+def commit(queue: Queue, store: str, *keys: str | None) -> str:
+    """A message for each key. Gives the id of the last."""
+    queue.open()
+    with psycopg.connect(store) if "postgres" in store else closing(sqlite3.connect(store.removeprefix("sqlite://"))) as own:
+        *_, sent = [queue.send("t", 1, key=key, connection=own) for key in keys]
+        own.commit()
+    return sent.id
+
+
+@pytest.mark.parametrize(
+    ("error", "result"), [(Unavailable("It is away."), CancelResult.CANCELLED), (OutcomeUnknown("?"), CancelResult.RUNNING)]
+)
+def test_what_has_never_been_in_a_queue_that_can_not_cancel_is_cancelled(
+    store: str, modest_url: str, monkeypatch: pytest.MonkeyPatch, error: Exception, result: CancelResult
+) -> None:
+    def fail(*_: object, **__: object) -> Any:
+        raise error
+
+    with Queue(modest_url, outbox=store) as queue:
+        id = commit(queue, store, None)
+        monkeypatch.setattr(outbox_of(queue)._target, "put", fail)
+        with pytest.raises(type(error)):
+            queue.relay(wait=False)
+        assert queue.cancel(id) is result
+
+
+def test_what_waits_for_a_queue_that_can_not_move_is_not_moved(store: str, modest_url: str) -> None:
+    with Queue(modest_url, outbox=store) as queue:
+        id = commit(queue, store, None)
+        with pytest.raises(Unsupported, match="cancel the message, and send it again"):
+            queue.reschedule(id, delay=9)
+        assert queue.cancel(id) is CancelResult.CANCELLED
+
+
+def test_messages_with_a_key_that_the_queue_can_not_take_keep_no_other_back(
+    store: str, modest_url: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many: none of them is looked for."""
+    with Queue(url, outbox=store) as before:
+        commit(before, store, *map(str, range(150)))
+    with Queue(modest_url, outbox=store) as queue:
+        commit(queue, store, None)
+        monkeypatch.setattr(outbox_of(queue).waiting, "of", None)
+        assert queue.relay(wait=False) == 1

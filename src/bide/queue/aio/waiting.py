@@ -117,6 +117,10 @@ class AsyncWaiting:
         if connection is not None:
             raise Unsupported("A message that is sent through an outbox is moved after the commit: leave connection= out.")
         which, waiting = await self._meant(move.ref)
+        if waiting and not self._target.capabilities.idempotent:
+            raise Unsupported(
+                "This queue's engine can't move messages, nor can its outbox: cancel the message, and send it again."
+            )
         for each in waiting:
             if each.state == "dead":
                 return RescheduleResult.DEAD

@@ -17,6 +17,7 @@ from bide.errors import (
     QueueFull,
     ResultPending,
     ResultUnknown,
+    Unavailable,
     Unsupported,
 )
 from bide.logs import Log
@@ -115,7 +116,11 @@ class Outbox:
         except BideError as error:
             ended = {end.id for end in ends}
             left = [each for each in claim.messages if each.id not in ended]
-            self._settle([*ends, *self._kept_for_later(left, apart=isinstance(error, QueueFull))])
+            later = self._kept_for_later(left, apart=isinstance(error, QueueFull))
+            if not self._target.capabilities.idempotent and isinstance(error, QueueFull | Unavailable):
+                self.store.settle(later)  # it is not there, so it can be cancelled; and none of these has a key
+                later = []
+            self._settle([*ends, *later])
             raise
         self._settle(ends)
         held_back = sum(end.verdict == "release" for end in ends)
@@ -137,7 +142,7 @@ class Outbox:
     def _in_turn(self, kept: Sequence[Kept], ends: list[End]) -> Sequence[Kept]:
         """Without those that would overtake an earlier one of their key: another relay has it, or had it and died."""
         keyed = {outbox.Name(new.topic, new.key): claimed for claimed, new in kept if new.key is not None}
-        if not keyed:
+        if not keyed or not self._target.capabilities.keys:
             return kept
         own = {claimed.id for claimed, _ in kept}
         first: dict[outbox.Name | None, str] = {}
