@@ -18,7 +18,6 @@ from bide.queue.schedules.records import (
     called_of,
     in_force,
     instant_message,
-    key_of,
     mark_of,
 )
 
@@ -42,11 +41,13 @@ def announced(
     envelope: Envelope,
     actions: Actions,
     *,
+    left: Stored | None,
     begins: bool,
 ) -> None:
     """Add what there is to do. A worker that `begins` makes its own release's schedule the one in force.
 
-    `pending`: the message of the next instant. `now`: engine time. `clock`: what the server's clock shows.
+    `pending`: the message of the next instant. `left`: the same in the topic that the task has left, if it has moved. `now`:
+    engine time. `clock`: what the server's clock shows.
     """
     own, before = Record(planned.topic, planned.schedule.timing), what.record
     differs = before is not None and before != own
@@ -56,8 +57,7 @@ def announced(
         actions.puts.append(announcement(planned, what.called))
     else:
         actions.moves.append(Move(Ref(id=what.stored.id), ANNOUNCED))
-    if before is not None and before.topic != own.topic:
-        actions.cancels.append(Ref(topic=before.topic, key=key_of(planned.name)))
+    actions.cancels.extend(what.planned(left))
     schedule = in_force(planned.name, planned, what._replace(record=own))
     plan(schedule, planned.topic, what, pending, clock, envelope, actions, anew=differs)
 
@@ -75,20 +75,25 @@ def plan(
 ) -> None:
     """See that the next instant is planned, or that none is. `anew`: also if there is one that is not due yet.
 
+    An instant whose handler may have begun waits for its retry, and gives its key to the next one if there is one.
     One that was planned by another timing is planned anew, too: a worker had looked before an operator or a release spoke.
     So is one that is not the next by the clock, which was ahead when it was planned. One whose jitter is not over stays.
     """
     if schedule is None or what.paused:
-        if pending is not None and pending.state != "leased":
-            actions.cancels.append(Ref(id=pending.id))
+        actions.cancels.extend(what.planned(pending))
         return
+    if pending is not None and pending.state != "scheduled":
+        return
+    is_retry = pending is not None and what.has_begun(pending.attempt, pending.headers)
+    if is_retry:
+        pending = None
     called = what.called if pending is None else called_of(pending.headers)
     instant = _waiting(schedule, clock, pending) or schedule.next(clock, called)
     following = instant_message(schedule, topic, instant, clock, envelope, called=called)
-    if pending is None:
+    if is_retry:  # merge takes the key of what was delivered, and leaves what is planned meanwhile, as its body is no list
+        actions.puts.extend(msgspec.structs.replace(each, if_exists="merge") for each in following)
+    elif pending is None:
         actions.puts.extend(following)
-    elif pending.state != "scheduled":
-        return
     elif anew or _is_of_another(pending, schedule):
         if following:
             actions.puts.append(msgspec.structs.replace(following[0], if_exists="replace"))

@@ -62,6 +62,17 @@ class Kept(NamedTuple):
         """What was called before the schedule was paused, or came to its end."""
         return None if self.stored is None else called_of(self.stored.headers)
 
+    def has_begun(self, attempts: int, headers: Mapping[str, str]) -> bool:
+        """Whether the handler of an instant may have begun, after so many attempts or with one that a worker has given back.
+
+        It has the schedule's key all the same where no other instant has followed it.
+        """
+        return attempts > 0 or (self.called is not None and self.called.last == planned_of(headers))
+
+    def planned(self, instant: Stored | None) -> list[Ref]:
+        """The message of an instant whose handler has not begun, to be cancelled."""
+        return [] if instant is None or self.has_begun(instant.attempt, instant.headers) else [Ref(id=instant.id)]
+
     @property
     def until(self) -> int:
         """When the announcement ends."""

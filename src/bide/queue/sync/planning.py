@@ -129,12 +129,19 @@ class Planner:
     def _announce(self, some: Sequence[Planned], now: int, *, begins: bool) -> None:
         whats = self.kept([planned.name for planned in some])
         pending = self.pending([(planned.name, planned.topic) for planned in some])
+        moved = {
+            planned.name: what.record.topic
+            for planned, what in zip(some, whats, strict=True)
+            if what.record is not None and what.record.topic != planned.topic
+        }
+        left = dict(zip(moved, self.pending(list(moved.items())), strict=True))
         actions = Actions([], [], [])
         for planned, what, stored in zip(some, whats, pending, strict=True):
             first = begins and planned.name not in self._announced
             ref = Ref(topic=planned.topic, key=key_of(planned.name))
             ahead = self._ahead[ref] = self._engine.ahead(ref)
-            announced(planned, what, stored, now, now - ahead, self._setup.envelope, actions, begins=first)
+            before = left.get(planned.name)
+            announced(planned, what, stored, now, now - ahead, self._setup.envelope, actions, left=before, begins=first)
         self.act(actions)
         self._announced.update(planned.name for planned in some)
 
@@ -145,7 +152,7 @@ class Planner:
         schedule = in_force(name, self._setup.schedules.get(name), what)
         now = self.now()
         clock = now - self._engine.ahead(Ref(topic=topic, key=key_of(name)))
-        if what.paused and pending is not None:
+        if what.paused and pending is not None and not what.has_begun(pending.attempt, pending.headers):
             actions.puts.extend(remembered(what, called_of(pending.headers), now))
         plan(schedule, topic, what, pending, clock, self._setup.envelope, actions, anew=anew)
         self.act(actions)
@@ -190,18 +197,21 @@ class Planner:
             self._engine.put(named)
 
     def _one(self, claimed: Claimed, instant: Instant, what: Kept, now: int, puts: list[NewMessage]) -> bool:
+        called = called_of(claimed.headers)
+        has_begun = what.has_begun(claimed.attempt - 1, claimed.headers)
         if what.paused:
-            return False
+            puts += [] if has_begun else remembered(what, called, now)
+            return has_begun
         if what.record is not None and what.record.topic != claimed.topic:
             return True  # its task has moved, and the next instant is planned there
         schedule = self._followed(instant.name, what, now)
         if schedule is None:
-            _log.warning("The schedule %s has ended: no worker announces it. Instant: %s", *_shown(instant))
-            return False
+            if not has_begun:
+                _log.warning("The schedule %s has ended: no worker announces it. Instant: %s", *_shown(instant))
+            return has_begun
         clock = now - self._engine.ahead(Ref(topic=claimed.topic, key=claimed.key))
-        called = called_of(claimed.headers)
         step = schedule.step(instant.planned, clock, called)
-        call = step.call or claimed.attempt > 1  # its handler may have begun already
+        call = step.call or has_begun
         if call:
             called = schedule.with_call(called, instant.planned)
         envelope = self._setup.envelope
@@ -233,11 +243,12 @@ class Planner:
             return
         page = self._engine.scan(TOPIC, "ready", _PART)
         for stored in page.messages:
-            name = name_of(stored)
-            record = None if name is None else kept([stored, None, None]).record
-            if name is None or record is None or self._setup.schedules.get(name) is not None:
+            name, what = name_of(stored), kept([stored, None, None])
+            if name is None or what.record is None or self._setup.schedules.get(name) is not None:
                 continue
-            self._engine.cancel([Ref(topic=record.topic, key=key_of(name))])
+            [pending] = self.pending([(name, what.record.topic)])
+            if planned := what.planned(pending):
+                self._engine.cancel(planned)
             if all(self._engine.cancel([Ref(id=stored.id)])):
                 _log.warning(
                     "The schedule %s has ended: no worker has announced it since %s", name, moment(stored.due - ANNOUNCED)
