@@ -301,6 +301,26 @@ def test_a_limited_topic_whose_time_comes_between_two_looks_is_asked_for(monkeyp
     assert here.held_back() == []
 
 
+def test_a_limited_topic_is_looked_at_every_few_seconds_as_the_servers_clock_may_jump(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    here = places(["sms"], limited={"sms": 10})
+    over = now + 57.0
+    looks = 0
+    while now < over:
+        assert here.ask(0).limit == 1
+        here.take("sms")
+        here.passed("sms", 0, over - now)
+        here.give_back("sms")
+        assert here.ask(0).limit == 0
+        wait = here.held_up()
+        assert wait is not None
+        now, looks = now + wait, looks + 1
+
+    assert looks == 12  # each takes five seconds, and the last is in time
+    assert now == over
+
+
 def test_a_limited_topic_with_no_room_for_other_reasons_is_not_asked_for_again_and_again() -> None:
     here = places(["sms"], in_threads=["sms"], limited={"sms": 10})
     here.take("sms")

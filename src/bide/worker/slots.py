@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from bide.core import options
+from bide.engines.base import SWEEP
 from bide.errors import BadOption
 
 NONE: Mapping[str, int] = MappingProxyType({})
@@ -36,6 +37,7 @@ class Limited:
         self._pause = 0.0
         self._got = False  # something since the last pause
         self._asking = False  # and not answered yet
+        self._early = False  # before the time that it was told, in case the server's clock has jumped there
         self.held_back: bool = False  # it had reached its limit, and nobody asked since that was over
         self._for_place = False  # it was refused a place, which whoever has one here may leave any time
 
@@ -68,13 +70,14 @@ class Limited:
             return
         self.held_back = True
         self._next, self._for_place = max(1, count), not wait
+        early, self._early = self._early, wait > SWEEP
         if self._got:
             self._pause = self._pause * 3 / 4 if self._pause > BUSY else 0.0
-        else:
+        elif not early:
             self._pause = min(max(BUSY, 4 * self._pause), BUSIEST_FOR_PLACE if self._for_place else BUSIEST)
         self._got = False
         least = BUSY if self._for_place else 0.0
-        self.until = time.monotonic() + max(wait, least, self._pause * random.uniform(0.75, 1.25))
+        self.until = time.monotonic() + max(min(wait, SWEEP), least, self._pause * random.uniform(0.75, 1.25))
 
     def given_back(self) -> None:
         """One of its messages is here no more, and may have gone without being told whether it may run."""
