@@ -2,6 +2,7 @@
 
 import itertools
 import shlex
+import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,6 +10,8 @@ from bide.cli.exits import Exit
 from bide.cli.output import note
 from bide.core.amounts import plural
 from bide.errors import ConfirmTimeout, OutcomeUnknown
+
+LONGEST = 2_000  # characters
 
 
 class Unsent:
@@ -52,10 +55,9 @@ class Unsent:
 
     def again(self, *, rest: bool = False, unsure: bool = False) -> str:
         """How to send the lines that may not have been sent. `rest`: and all that follow, of which `unsure` says the same."""
-        lines = [*_ranges(self._unsure), *([f"{self.last + 1},$p"] if rest else [])]
-        if not lines:
+        if not self._unsure and not rest:
             return ""
-        command = f"sed -n '{';'.join(lines)}' {self._file} | {self._command} OPTIONS"
+        command = f"{self._printing(rest=rest)} {self._file} | {self._command} OPTIONS"
         meant = "with the OPTIONS of this one"
         if self._repeatable:
             return (
@@ -64,6 +66,16 @@ class Unsent:
             )
         twice = ", of which some may be sent twice" if self._unsure or unsure else ""
         return f" To send the rest{twice}, run this, {meant}: {command}"
+
+    def _printing(self, *, rest: bool) -> str:
+        """What prints the lines. Their numbers are in a file, if they are too many for a terminal, and perhaps for a shell."""
+        lines = ";".join([*_ranges(self._unsure), *([f"{self.last + 1},$p"] if rest else [])])
+        if len(lines) <= LONGEST:
+            return f"sed -n '{lines}'"
+        with tempfile.NamedTemporaryFile("w", prefix="bide-unsent-", delete=False) as file:
+            file.writelines(f"{number}\n" for number in self._unsure)
+        others = f" || FNR > {self.last}" if rest else ""
+        return f"awk 'NR == FNR {{lines[$1]; next}} FNR in lines{others}' {shlex.quote(file.name)}"
 
 
 def _ranges(numbers: list[int]) -> Iterator[str]:
