@@ -93,14 +93,14 @@ class Shelf:  # what the engines of one namespace share
         if message.expires is not None and max(due, self.now) >= message.expires:
             del self.messages[message.id]
             return False
-        if due <= self.now or self.all("scheduled", message.new.topic)[0] is message:
+        there = (each for each in self.messages.values() if each.kind == "scheduled" and each.new.topic == message.new.topic)
+        if due <= self.now or all(message.place <= each.place for each in there):
             self.sleepers.wake([message.new.topic])
         return True
 
     def bury(self, message: Message, error: str | None) -> None:
         message.kind, message.error, message.died, message.lease_until, message.token = "dead", error, self.now, None, ""
-        dead = self.all("dead", message.new.topic)
-        for each in dead[: max(0, len(dead) - self.dead_max)]:
+        for each in self.all("dead", message.new.topic)[::-1][self.dead_max :]:
             self.drop(each)
 
     def drop(self, message: Message) -> None:
