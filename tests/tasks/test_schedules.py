@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bide import BadOption, BadTime, ConfigError, ManualClock, Retry, current
+from bide import BadOption, BadTime, ConfigError, ManualClock, Queue, Retry, current
 
 Do = Callable[[Any], Any]
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -152,6 +152,19 @@ def test_of_two_thousand_late_instants_the_latest_thousand_are_handled(queue: An
     do(queue.resume("tick"))
     do(queue.testing.advance(0))
     assert seen == [START + timedelta(minutes=n) for n in range(1001, 2001)]
+
+
+def test_an_instant_that_a_handler_cancels_on_the_way_is_planned_again(queue: Any, do: Do, seen: Seen) -> None:
+    plain = queue if isinstance(queue, Queue) else queue.sync
+
+    def tick() -> None:
+        seen()
+        if len(seen) == 2:
+            assert plain.purge("tick", state="scheduled") == 1
+
+    queue.every("1h", topic="tick")(tick)
+    do(queue.testing.advance("5h"))
+    assert seen == at("01:00 02:00 03:00 04:00 05:00")
 
 
 @pytest.mark.parametrize("how", ["purge", "cancel"])

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextvars import ContextVar
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -105,6 +106,27 @@ def test_what_a_handler_sends_comes_after_what_was_due(queue: Any, do: Do, diary
 def test_messages_without_a_task_are_told_in_the_order_of_sending(queue: Any, do: Do) -> None:
     sent = [do(queue.send(topic, delay="1m")) for topic in "cabacb"]
     assert [each.id for each in do(queue.testing.advance("1m"))] == [each.id for each in sent]
+
+
+@pytest.mark.parametrize("back", [30, 300, 3_600])
+def test_after_the_clock_was_set_back_each_message_is_handled_when_a_worker_would_have_it(
+    queue: Any, do: Do, diary: Diary, clock: ManualClock, back: int
+) -> None:
+    """Delays then go at half their speed, and instants by the clock."""
+    task = queue.task("t")(diary.note)
+    do(queue.testing.advance(back))
+    clock.advance(-back)
+    do(task.at(clock.now() + timedelta(seconds=29)).send("at 29"))
+    for seconds in (10, 14):
+        do(task.after(seconds).send(f"after {seconds}"))
+    do(queue.send("untold", delay=5))
+    do(queue.send("held"))
+    [held] = do(queue.receive("held", lease=8))
+    held.mark_ended()
+    handled = do(queue.testing.advance("1m"))
+    assert [each.topic for each in handled] == ["untold", "held", "t", "t", "t"]
+    assert diary.lines == [(20, "after 10"), (28, "after 14"), (29, "at 29")]
+    assert do(queue.testing.advance("1d")) == []
 
 
 def test_in_time_travel_the_default_waits_are_not_spread(queue: Any, do: Do, diary: Diary, coloured: Any) -> None:

@@ -126,6 +126,13 @@ class AsyncPlanner:
             if isinstance(answer, Exception):
                 raise answer
 
+    async def restore(self, schedules: Iterable[Planned]) -> None:
+        """Have the next instants planned of those whose message is gone: somebody may have cancelled it."""
+        every = list(schedules)
+        found = await self.pending([(each.name, each.topic) for each in every])
+        if gone := [each for each, pending in zip(every, found, strict=True) if pending is None]:
+            await self.announce(gone, begins=False)
+
     async def _announce(self, some: Sequence[Planned], now: int, *, begins: bool) -> None:
         whats = await self.kept([planned.name for planned in some])
         pending = await self.pending([(planned.name, planned.topic) for planned in some])

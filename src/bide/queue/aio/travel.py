@@ -2,6 +2,7 @@
 """Moves a queue's ManualClock from one due time to the next, with the upkeep and the work that real time would have brought."""
 
 from collections import deque
+from collections.abc import Iterable
 
 from bide.blocking import AsyncApart
 from bide.clock import ManualClock
@@ -25,6 +26,7 @@ from bide.queue.travel.relocate import Relocatable
 from bide.types import Duration, State
 
 MOST_AT_ONCE = 100_000
+LEASE = 1_000  # ms, of a claim that only asks for the time
 MANY = 1_000  # messages of a topic that wait: from here on, that there are as many as before means that they are the same
 
 
@@ -56,9 +58,13 @@ class AsyncAhead:
         self._waiting = waiting
         return _told(found)
 
-    async def look(self) -> None:
-        """Find out what falls due next."""
+    async def look(self, clock: int) -> None:
+        """Find out what falls due next. `clock`: what it shows now."""
         stats = await self._engine.stats(but=OWN)
+        now = (await self._engine.claim([], 1, LEASE)).now
+        if now > clock:
+            await self._look_from_behind(stats.topics, now, clock)
+            return
         stops: list[int] = []
         found: list[Stored] = []
         beyond: list[int] = []
@@ -79,6 +85,19 @@ class AsyncAhead:
         self._coming = deque(
             sorted((each for each in found if horizon is None or each.due < horizon), key=lambda each: (each.due, each.id))
         )
+
+    async def _look_from_behind(self, topics: Iterable[str], now: int, clock: int) -> None:
+        """The same after the clock was set back: until it has caught up, engine time runs at half its speed.
+
+        Delays and leases end by engine time, and instants go by the clock.
+        """
+        stops: list[int] = []
+        for topic in topics:
+            stops += [each.due for each in await _all_in(self._engine, topic, "scheduled")]
+            stops += [each.lease_until for each in await _all_in(self._engine, topic, "leased") if each.lease_until]
+        self._busy = min((each if each <= now else min(each, clock + 2 * (each - now)) for each in stops), default=None)
+        self._beyond = None
+        self._coming.clear()
 
     async def _soon(self, topic: str) -> tuple[list[Stored], int | None]:
         """What falls due next of a topic, and when the rest begins: messages of one due time are not parted."""
@@ -154,14 +173,14 @@ class AsyncTravel(Relocatable):
         engine = opened.engine
         ahead = AsyncAhead(engine, self._setup.tasks)
         self._catching_up = AsyncCatchingUp(engine, self._setup.envelope)
-        if len(self._setup.schedules):
-            check(self._setup)
-            await AsyncPlanner(engine, self._setup).announce(self._setup.schedules, begins=True)
+        check(self._setup)
+        planner = AsyncPlanner(engine, self._setup)
+        await planner.announce(self._setup.schedules, begins=True)
         await self._flush()
         await _tend_all(engine)
         await ahead.fell_due()  # what is ready now is taken for known
-        handled = await self._handle_ready(opened, ahead)
-        await ahead.look()
+        handled = await self._handle_ready(opened, ahead, planner)
+        await ahead.look(clock.now_ms)
         while (stop := ahead.stop) is not None and stop <= until:
             clock.set_ms(max(stop, clock.now_ms))
             await _tend_all(engine)
@@ -169,15 +188,15 @@ class AsyncTravel(Relocatable):
             if ahead.quiet(now):
                 handled += await ahead.passed(now)
             else:
-                handled += await self._handle_ready(opened, ahead)
-                await ahead.look()
+                handled += await self._handle_ready(opened, ahead, planner)
+                await ahead.look(clock.now_ms)
         clock.set_ms(max(until, clock.now_ms))
         await _tend_all(engine)
         if self._setup.tasks.keeps:
             await opened.keeping.tidy()
         return handled
 
-    async def _handle_ready(self, opened: AsyncOpened, ahead: AsyncAhead) -> list[Handled]:
+    async def _handle_ready(self, opened: AsyncOpened, ahead: AsyncAhead, planner: AsyncPlanner) -> list[Handled]:
         """What is due now: told where no task is for it, handled where one is, until nothing is left."""
         handled = await ahead.fell_due()
         engine, receiver = opened.engine, opened.receiver
@@ -200,6 +219,7 @@ class AsyncTravel(Relocatable):
                         f"{len(handled):,} messages were handled without time passing, so this may never end. "
                         f"Does {handled[-1].topic} snooze for no time, or send itself without a delay?"
                     )
+        await planner.restore(self._setup.schedules)
         return handled + await ahead.fell_due()
 
     async def _flush(self) -> None:

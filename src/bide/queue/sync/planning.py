@@ -126,6 +126,13 @@ class Planner:
             if isinstance(answer, Exception):
                 raise answer
 
+    def restore(self, schedules: Iterable[Planned]) -> None:
+        """Have the next instants planned of those whose message is gone: somebody may have cancelled it."""
+        every = list(schedules)
+        found = self.pending([(each.name, each.topic) for each in every])
+        if gone := [each for each, pending in zip(every, found, strict=True) if pending is None]:
+            self.announce(gone, begins=False)
+
     def _announce(self, some: Sequence[Planned], now: int, *, begins: bool) -> None:
         whats = self.kept([planned.name for planned in some])
         pending = self.pending([(planned.name, planned.topic) for planned in some])

@@ -2,6 +2,7 @@
 """Moves a queue's ManualClock from one due time to the next, with the upkeep and the work that real time would have brought."""
 
 from collections import deque
+from collections.abc import Iterable
 
 from bide.blocking import Apart
 from bide.clock import ManualClock
@@ -25,6 +26,7 @@ from bide.queue.travel.relocate import Relocatable
 from bide.types import Duration, State
 
 MOST_AT_ONCE = 100_000
+LEASE = 1_000  # ms, of a claim that only asks for the time
 MANY = 1_000  # messages of a topic that wait: from here on, that there are as many as before means that they are the same
 
 
@@ -56,9 +58,13 @@ class Ahead:
         self._waiting = waiting
         return _told(found)
 
-    def look(self) -> None:
-        """Find out what falls due next."""
+    def look(self, clock: int) -> None:
+        """Find out what falls due next. `clock`: what it shows now."""
         stats = self._engine.stats(but=OWN)
+        now = self._engine.claim([], 1, LEASE).now
+        if now > clock:
+            self._look_from_behind(stats.topics, now, clock)
+            return
         stops: list[int] = []
         found: list[Stored] = []
         beyond: list[int] = []
@@ -79,6 +85,19 @@ class Ahead:
         self._coming = deque(
             sorted((each for each in found if horizon is None or each.due < horizon), key=lambda each: (each.due, each.id))
         )
+
+    def _look_from_behind(self, topics: Iterable[str], now: int, clock: int) -> None:
+        """The same after the clock was set back: until it has caught up, engine time runs at half its speed.
+
+        Delays and leases end by engine time, and instants go by the clock.
+        """
+        stops: list[int] = []
+        for topic in topics:
+            stops += [each.due for each in _all_in(self._engine, topic, "scheduled")]
+            stops += [each.lease_until for each in _all_in(self._engine, topic, "leased") if each.lease_until]
+        self._busy = min((each if each <= now else min(each, clock + 2 * (each - now)) for each in stops), default=None)
+        self._beyond = None
+        self._coming.clear()
 
     def _soon(self, topic: str) -> tuple[list[Stored], int | None]:
         """What falls due next of a topic, and when the rest begins: messages of one due time are not parted."""
@@ -154,14 +173,14 @@ class Travel(Relocatable):
         engine = opened.engine
         ahead = Ahead(engine, self._setup.tasks)
         self._catching_up = CatchingUp(engine, self._setup.envelope)
-        if len(self._setup.schedules):
-            check(self._setup)
-            Planner(engine, self._setup).announce(self._setup.schedules, begins=True)
+        check(self._setup)
+        planner = Planner(engine, self._setup)
+        planner.announce(self._setup.schedules, begins=True)
         self._flush()
         _tend_all(engine)
         ahead.fell_due()  # what is ready now is taken for known
-        handled = self._handle_ready(opened, ahead)
-        ahead.look()
+        handled = self._handle_ready(opened, ahead, planner)
+        ahead.look(clock.now_ms)
         while (stop := ahead.stop) is not None and stop <= until:
             clock.set_ms(max(stop, clock.now_ms))
             _tend_all(engine)
@@ -169,15 +188,15 @@ class Travel(Relocatable):
             if ahead.quiet(now):
                 handled += ahead.passed(now)
             else:
-                handled += self._handle_ready(opened, ahead)
-                ahead.look()
+                handled += self._handle_ready(opened, ahead, planner)
+                ahead.look(clock.now_ms)
         clock.set_ms(max(until, clock.now_ms))
         _tend_all(engine)
         if self._setup.tasks.keeps:
             opened.keeping.tidy()
         return handled
 
-    def _handle_ready(self, opened: Opened, ahead: Ahead) -> list[Handled]:
+    def _handle_ready(self, opened: Opened, ahead: Ahead, planner: Planner) -> list[Handled]:
         """What is due now: told where no task is for it, handled where one is, until nothing is left."""
         handled = ahead.fell_due()
         engine, receiver = opened.engine, opened.receiver
@@ -200,6 +219,7 @@ class Travel(Relocatable):
                         f"{len(handled):,} messages were handled without time passing, so this may never end. "
                         f"Does {handled[-1].topic} snooze for no time, or send itself without a delay?"
                     )
+        planner.restore(self._setup.schedules)
         return handled + ahead.fell_due()
 
     def _flush(self) -> None:
