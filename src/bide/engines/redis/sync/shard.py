@@ -4,7 +4,7 @@
 import contextlib
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, TypeVar
 
 from bide.engines.base import (
@@ -187,40 +187,29 @@ class Shard:
 
     def settle(self, ends: Sequence[End], now: int | None, *, patience: float | None = None) -> list[Ended]:
         asked = delivering.settle(ends, self._namespace.dead_max(self.number))
-        return self._changed(
-            "settle", asked.args, now, lambda reply: delivering.settle_answer(asked, len(ends), reply), patience=patience
-        )
+        short = list[str]()
+        reply = self.calls.do("settle", asked.args, now, patience=patience, short=short)
+        ended = delivering.settle_answer(asked, len(ends), reply)
+        return _but_for_refusals(ended, short) if short else ended
 
     def extend(self, holds: Sequence[Hold], lease: int, now: int | None, *, patience: float | None = None) -> list[bool]:
         groups, args = delivering.extend(holds, lease)
         return delivering.extend_answer(groups, len(holds), self.calls.do("extend", args, now, patience=patience))
 
     def cancel(self, refs: Sequence[Ref], now: int | None) -> list[CancelResult]:
-        return self._changed("cancel", [len(refs), *sending.refs(refs, self.number)], now, sending.cancel_answer)
+        args, short = [len(refs), *sending.refs(refs, self.number)], list[str]()
+        results = sending.cancel_answer(self.calls.do("cancel", args, now, short=short))
+        return _but_for_refusals(results, short) if short else results
 
     def cancel_seen(self, both: Sequence[tuple[Ref, Seen]], now: int | None) -> list[CancelResult]:
-        return self._changed("cancel_seen", sending.seen(both, self.number), now, sending.cancel_answer)
+        args, short = sending.seen(both, self.number), list[str]()
+        results = sending.cancel_answer(self.calls.do("cancel_seen", args, now, short=short))
+        return _but_for_refusals(results, short) if short else results
 
     def reschedule(self, moves: Sequence[Move], condition: Condition | None, now: int | None) -> list[RescheduleResult]:
-        args = sending.reschedule(moves, condition, self.number)
-        return self._changed("reschedule", args, now, sending.reschedule_answer)
-
-    def _changed(
-        self,
-        verb: str,
-        args: Sequence[Arg],
-        now: int | None,
-        read: Callable[[Any], list[R]],
-        *,
-        patience: float | None = None,
-    ) -> list[R]:
-        """What became of each. A refusal needs no confirmation."""
-        short = list[str]()
-        done = read(self.calls.do(verb, args, now, patience=patience, short=short))
-        if short and not all(each in REFUSALS for each in done):
-            known = [each if each in REFUSALS else None for each in done]
-            raise ConfirmTimeout(short[0], answers=known if any(known) else (), done=done)
-        return done
+        args, short = sending.reschedule(moves, condition, self.number), list[str]()
+        results = sending.reschedule_answer(self.calls.do("reschedule", args, now, short=short))
+        return _but_for_refusals(results, short) if short else results
 
     def tend(self, budget: int, ended_by: int | None, now: int | None, *, patience: float | None = None) -> Tended:
         args = (budget, self._namespace.dead_max(self.number), self._namespace.dead_for, "" if ended_by is None else ended_by)
@@ -328,6 +317,14 @@ class Shard:
     def pause(self, topic: str, paused: bool) -> None:
         # no time passes, as what is due does not matter here
         self.calls.do("pause", (topic, int(paused)), self.clock.known)
+
+
+def _but_for_refusals(done: list[R], short: Sequence[str]) -> list[R]:
+    """What became of each, if nothing was changed. Else raises ConfirmTimeout, which says so, too."""
+    if all(each in REFUSALS for each in done):
+        return done
+    known = [each if each in REFUSALS else None for each in done]
+    raise ConfirmTimeout(short[0], answers=known if any(known) else (), done=done)
 
 
 def _unconfirmed(short: Sequence[str], count: int) -> str:
