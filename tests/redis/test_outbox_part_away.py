@@ -10,10 +10,10 @@ import pytest
 from bide import AsyncQueue, ConfirmTimeout, OutcomeUnknown, Queue
 from bide.queue.aio import outbox as aio_outbox
 from bide.queue.sync import outbox as sync_outbox
-from tests.redis.away import COLOURS, SHARDS, Either, frozen, keys_of
+from tests.redis.away import COLOURS, Either, frozen, keys_of
 from tests.servers.cluster import RedisCluster
 
-EACH = 150  # messages of each shard: more than are handed on together, and those of the silent one come first
+MANY = {2: 350, 0: 100, 1: 100}  # messages of each shard: those of the silent one come first, and fill several batches
 both_colours = pytest.mark.parametrize("colour", COLOURS)
 
 
@@ -37,7 +37,7 @@ async def test_what_goes_to_other_servers_is_handed_on(
     masters: RedisCluster, masters_url: str, store: str, colour: str
 ) -> None:
     url = f"{masters_url}&timeout=1"
-    keys = [key for shard in (2, 0, 1) for key in keys_of(shard, EACH)]
+    keys = [key for shard, many in MANY.items() for key in keys_of(shard, many)]
     async with AsyncQueue(url) as queue, Either(url, colour) as other:
         await queue.stats()
         await asyncio.to_thread(commit, url, store, keys)
@@ -46,12 +46,12 @@ async def test_what_goes_to_other_servers_is_handed_on(
             relaying = other.begin("relay")
             ready = 0
             async with asyncio.timeout(60):
-                while ready < (SHARDS - 1) * EACH:
+                while ready < MANY[0] + MANY[1]:
                     ready = (await queue.stats("t")).ready
-            assert ready == (SHARDS - 1) * EACH
+            assert ready == MANY[0] + MANY[1]
         got = set[str]()
         async with asyncio.timeout(60):
-            while len(got) < SHARDS * EACH:
+            while len(got) < len(keys):
                 for each in await queue.receive("t", limit=100, wait=1):
                     assert each.body not in got
                     got.add(each.body)
@@ -81,7 +81,8 @@ async def test_what_is_never_confirmed_counts_as_handed_on_after_some_tries(
 ) -> None:
     """Before the queue forgets that it has it."""
     for module in (aio_outbox, sync_outbox):
-        monkeypatch.setattr(module, "TIRED", 2)
+        monkeypatch.setattr(module, "SURE", 200)
+        monkeypatch.setattr(module, "LATER", 100)
         monkeypatch.setattr(module, "SOON", 50)
     url = f"{redis_url}?timeout=0.5&confirm=replicas:1"
     await asyncio.to_thread(commit, url, store, ["a", "b"])

@@ -73,9 +73,11 @@ class AsyncWaiting:
 
     async def _cancel_joined(self, which: Ref, connection: object) -> CancelResult:
         if which.id is not None:
-            [result] = await self._store.cancel([self._private(which.id)], connection=connection)
-            if result is CancelResult.CANCELLED:
-                return result
+            [found] = await self._store.get([self._private(which.id)])  # None: it is not committed
+            if found is None or not found.attempt:
+                [result] = await self._store.cancel([self._private(which.id)], connection=connection)
+                if result is CancelResult.CANCELLED:
+                    return result
         raise Unsupported(
             "In a transaction only what waits in the outbox can be cancelled, by the id that send returned, and not while a "
             "relay has it or tries it again. Cancel by the id or the key after the commit, without connection=."
@@ -86,7 +88,8 @@ class AsyncWaiting:
         failed: QueueFull | Unavailable | None = None
         for each in waiting:
             if each.state == "dead" or not self._target.capabilities.idempotent:
-                results += await self._store.cancel([Ref(each.id)])
+                never = each.state == "dead" or not each.attempt  # in the queue
+                results += await self._store.cancel([Ref(each.id)]) if never else [CancelResult.RUNNING]
                 continue
             if failed is not None:
                 results.append(await self.take_out(each.id))

@@ -13,6 +13,7 @@ from bide.errors import (
     BadBody,
     BadMessage,
     BideError,
+    ConfirmTimeout,
     OutcomeUnknown,
     QueueFull,
     ResultPending,
@@ -36,7 +37,8 @@ LEASE = 30_000  # ms after which another one hands on what a dead one had taken
 HELD = 5_000  # ms for which what is to be cancelled or moved is not delivered
 SOON, LATER = 500, 10_000  # ms until the next try while the queue's engine is away
 OFTEN = 30  # tries of what this release can't hand on; each next one is LATER by as much again
-TIRED = 20  # tries of what is not confirmed: it is done, and after ten minutes a try would do it once more
+SURE = 300_000  # ms for which what is not confirmed is tried again: a try after ten minutes would send it a second time
+LONGEST = 120_000  # ms between two of these tries
 
 Kept: TypeAlias = tuple[Claimed, NewMessage]
 
@@ -63,7 +65,7 @@ class Outbox:
         self._upkeep_at = 0.0  # also while each claim finds something: what a dead relay had taken may be in its way
         self._left: OutcomeUnknown | None = None  # why some that others did not keep back were put off
         self._told_at = 0.0  # by time.monotonic(): when the log said so
-        self._away: dict[Hashable, float] = {}  # parts of the queue's engine that did not answer, and until when they rest
+        self._away: dict[Hashable, float] = {}  # parts of the queue's engine that failed, until when they rest
         self._put_off_until = 0.0  # by time.monotonic(): some that this relay has put off
         self.waiting: Waiting = Waiting(store, target, self._bring)
 
@@ -111,15 +113,16 @@ class Outbox:
             return 0, 0
         ends: list[End] = []
         try:
-            kept = self._in_turn(self._read(claim, ends), ends)
-            self._put(self._answering(kept, ends), ends, claim.now)
+            kept = self._answering(self._read(claim, ends), ends)
+            self._put(self._in_turn(kept, ends), ends, claim.now)
         except BideError as error:
             ended = {end.id for end in ends}
             left = [each for each in claim.messages if each.id not in ended]
             later = self._kept_for_later(left, apart=isinstance(error, QueueFull))
             if not self._target.capabilities.idempotent and isinstance(error, QueueFull | Unavailable):
-                self.store.settle(later)  # it is not there, so it can be cancelled; and none of these has a key
-                later = []
+                never = {each.id for each in left if each.attempt == 1}  # no earlier try, which may have got there
+                self.store.settle([end for end in later if end.id in never])  # so they can be cancelled
+                later = [end for end in later if end.id not in never]
             self._settle([*ends, *later])
             raise
         self._settle(ends)
@@ -162,7 +165,10 @@ class Outbox:
             return None
         if briefly_held and (new.delay if new.at is None else new.at - now) < HELD:
             new = replace(new, at=None, delay=HELD)
-        [sent] = self._target.put([new])
+        try:
+            [sent] = self._target.put([new])
+        except ConfirmTimeout as error:
+            [sent] = error.done  # it is there; whether what follows is confirmed is told by that
         self._name([(claimed, new)], [sent], now)
         self.waiting.take_out(each.id)
         return sent
@@ -199,7 +205,10 @@ class Outbox:
         try:
             sent: Sequence[Sent] = self._target.put([new for _, new in kept])
         except OutcomeUnknown as error:
-            kept, sent = self._done(kept, ends, error)
+            kept, sent = self._done(kept, ends, error, now)
+        except Unavailable:
+            self._rest(kept, 2 * self._pause)
+            raise
         except (BadMessage, Unsupported, QueueFull) as error:
             if len(kept) > 1:
                 self._put_singly(kept, ends, now)
@@ -213,40 +222,56 @@ class Outbox:
         self._name(kept, sent, now)
         ends += [_end(claimed) for claimed, _ in kept]
 
-    def _done(self, kept: Sequence[Kept], ends: list[End], error: OutcomeUnknown) -> tuple[Sequence[Kept], Sequence[Sent]]:
-        """What was handed on of a batch, with its answers. The rest is put off, and keeps no others back.
+    def _done(
+        self, kept: Sequence[Kept], ends: list[End], error: OutcomeUnknown, now: int
+    ) -> tuple[Sequence[Kept], Sequence[Sent]]:
+        """What was handed on of a batch, with its answers. The rest is put off, and keeps no others back: nor does what is
+        sent to the same parts of the queue's engine, which rest for a while.
 
         What was not confirmed is sent again, by the same operation, for as long as the queue's engine is sure to know it.
         """
-        answers, done = ([*each, *[None] * (len(kept) - len(each))] for each in (error.answers, error.done))
-        sure = [
-            sent if answer is None and sent is not None and claimed.attempt > TIRED else answer
-            for (claimed, _), answer, sent in zip(kept, answers, done, strict=True)
-        ]
-        both = [(each, sent) for each, sent in zip(kept, sure, strict=True) if sent is not None]
-        if not both:
+        if not any(error.done):
+            self._rest(kept, 2 * self._pause)
             raise error
-        now = time.monotonic()
-        if self._left is None or now >= self._told_at + LATER / 1000:
-            self._told_at = now
-            _log.warning("Some messages stay in the outbox, and are tried again in %.0f s: %s", LATER / 1000, error)
+        told_at = time.monotonic()
+        if self._left is None or told_at >= self._told_at + LATER / 1000:
+            self._told_at = told_at
+            _log.warning("Some messages stay in the outbox, and are tried again: %s", error)
         self._left = error
-        for (claimed, new), sent, unsure in zip(kept, sure, done, strict=True):
-            if sent is None:
-                ends.append(_end(claimed, "release", LATER))
-            if sent is None and unsure is None:
-                self._away[self._target.part_of(new)] = now + LATER / 1000
-        return [each for each, _ in both], [sent for _, sent in both]
+        handed_on: list[Kept] = []
+        sent: list[Sent] = []
+        answers = error.answers or [None] * len(kept)
+        for (claimed, new), answer, done in zip(kept, answers, error.done, strict=True):
+            age = 0 if claimed.began is None else now - claimed.began
+            if answer is None:
+                self._rest([(claimed, new)], LATER)
+            if answer is not None or (done is not None and age >= SURE):
+                handed_on.append((claimed, new))
+                sent.append(done)
+            else:
+                ends.append(_end(claimed, "release", LATER if done is None else min(max(LATER, age), LONGEST)))
+        return handed_on, sent
+
+    def _rest(self, kept: Sequence[Kept], ms: int) -> None:
+        """Try nothing for so long at the parts of the queue's engine that these are for, unless there is only one."""
+        until = time.monotonic() + ms / 1000
+        parts = {self._target.part_of(new) for _, new in kept} - {None}
+        self._away |= dict.fromkeys(parts, until)
 
     def _answering(self, kept: Sequence[Kept], ends: list[End]) -> Sequence[Kept]:
-        """Without those for a part of the queue's engine that did not answer a moment ago."""
+        """Without those for a part of the queue's engine that did not answer, or not confirm, a moment ago."""
         now = time.monotonic()
         self._away = {part: until for part, until in self._away.items() if until > now}
         if not self._away:
             return kept
-        apart = {claimed.id for claimed, new in kept if self._target.part_of(new) in self._away}
-        ends += [_end(claimed, "release", LATER) for claimed, _ in kept if claimed.id in apart]
-        return [each for each in kept if each[0].id not in apart]
+        there: list[Kept] = []
+        for claimed, new in kept:
+            until = self._away.get(self._target.part_of(new))
+            if until is None:
+                there.append((claimed, new))
+            else:
+                ends.append(_end(claimed, "release", SOON + round(1000 * (until - now))))
+        return there
 
     def _put_singly(self, kept: Sequence[Kept], ends: list[End], now: int) -> None:
         """One that is too large for what is left keeps no others back."""

@@ -73,9 +73,11 @@ class Waiting:
 
     def _cancel_joined(self, which: Ref, connection: object) -> CancelResult:
         if which.id is not None:
-            [result] = self._store.cancel([self._private(which.id)], connection=connection)
-            if result is CancelResult.CANCELLED:
-                return result
+            [found] = self._store.get([self._private(which.id)])  # None: it is not committed
+            if found is None or not found.attempt:
+                [result] = self._store.cancel([self._private(which.id)], connection=connection)
+                if result is CancelResult.CANCELLED:
+                    return result
         raise Unsupported(
             "In a transaction only what waits in the outbox can be cancelled, by the id that send returned, and not while a "
             "relay has it or tries it again. Cancel by the id or the key after the commit, without connection=."
@@ -86,7 +88,8 @@ class Waiting:
         failed: QueueFull | Unavailable | None = None
         for each in waiting:
             if each.state == "dead" or not self._target.capabilities.idempotent:
-                results += self._store.cancel([Ref(each.id)])
+                never = each.state == "dead" or not each.attempt  # in the queue
+                results += self._store.cancel([Ref(each.id)]) if never else [CancelResult.RUNNING]
                 continue
             if failed is not None:
                 results.append(self.take_out(each.id))
