@@ -232,7 +232,8 @@ class AsyncOutbox:
 
         What was not confirmed is sent again, by the same operation, for as long as the queue's engine is sure to know it.
         """
-        if not any(error.done):
+        told = error.done or error.answers
+        if not any(told):
             self._rest(kept, 2 * self._pause)
             raise error
         told_at = time.monotonic()
@@ -243,7 +244,7 @@ class AsyncOutbox:
         handed_on: list[Kept] = []
         sent: list[Sent] = []
         answers = error.answers or [None] * len(kept)
-        for (claimed, new), answer, done in zip(kept, answers, error.done, strict=True):
+        for (claimed, new), answer, done in zip(kept, answers, told, strict=True):
             age = 0 if claimed.began is None else now - claimed.began
             if answer is None:
                 self._rest([(claimed, new)], LATER)
