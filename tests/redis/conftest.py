@@ -59,6 +59,16 @@ def masters() -> Iterator[RedisCluster]:
         yield cluster
 
 
+@pytest.fixture(scope="module")
+def group() -> Iterator[RedisCluster]:
+    """Three masters, each with a replica."""
+    needs_groups()
+    with RedisCluster(masters=3, replicas=1) as cluster:
+        for node in cluster.nodes:
+            node.ask("CONFIG", "SET", "cluster-node-timeout", CALM)
+        yield cluster
+
+
 @pytest.fixture
 def masters_url(masters: RedisCluster) -> str:
     return f"{masters.url}?namespace={next(_namespaces)}"

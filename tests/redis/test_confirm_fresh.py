@@ -9,11 +9,9 @@ from bide import AsyncQueue, ConfirmTimeout, OutcomeUnknown, Outgoing
 from bide.engines.redis.topology import slot_of
 from bide.types import Sent
 from tests.redis.away import COLOURS, SHARDS, Either, engine_of, keys_of
-from tests.redis.conftest import CALM
 from tests.redis.test_confirm_apart import kinds
 from tests.redis.test_sweeps_away import back, place_of
 from tests.servers.cluster import RedisCluster
-from tests.servers.programs import needs_groups
 
 both_colours = pytest.mark.parametrize("colour", COLOURS)
 pytestmark = pytest.mark.timeout(120)
@@ -59,16 +57,6 @@ async def test_a_topic_is_paused_and_resumed(plain: str, colour: str) -> None:
             assert (await queue.stats("t")).paused is (verb == "pause")
             await queue.send_many("t", [Outgoing(0, key=key) for shard in range(SHARDS) for key in keys_of(shard, 1)])
             assert len(await queue.receive("t", limit=9)) == (SHARDS if verb == "resume" else 0)
-
-
-@pytest.fixture(scope="module")
-def group() -> Iterator[RedisCluster]:
-    """Three masters, each with a replica."""
-    needs_groups()
-    with RedisCluster(masters=SHARDS, replicas=1) as cluster:
-        for node in cluster.nodes:
-            node.ask("CONFIG", "SET", "cluster-node-timeout", CALM)
-        yield cluster
 
 
 @contextlib.contextmanager

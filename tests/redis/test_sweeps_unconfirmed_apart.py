@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 from unittest.mock import patch
 
@@ -17,11 +17,9 @@ from bide.engines.redis.sync import connections as sync_connections
 from bide.engines.redis.topology import slot_of
 from bide.queue.choosing import PAGE
 from tests.redis.away import COLOURS, SHARDS, Either, engine_of, frozen
-from tests.redis.conftest import CALM
 from tests.redis.test_commands_away import bide
 from tests.redis.test_sweeps_away import MANY, back, place_of, sent
 from tests.servers.cluster import RedisCluster
-from tests.servers.programs import needs_groups
 from tests.servers.redis import RedisServer
 
 ALL = SHARDS * MANY
@@ -37,16 +35,6 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     "purge": ("purge", {"state": "dead"}),
     "cancel": ("cancel_all", {}),
 }
-
-
-@pytest.fixture(scope="module")
-def group() -> Iterator[RedisCluster]:
-    """Three masters, each with a replica."""
-    needs_groups()
-    with RedisCluster(masters=SHARDS, replicas=1) as cluster:
-        for node in cluster.nodes:
-            node.ask("CONFIG", "SET", "cluster-node-timeout", CALM)
-        yield cluster
 
 
 @contextlib.asynccontextmanager
