@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -10,7 +11,9 @@ import pytest
 from bide import CancelResult, OutcomeUnknown, Queue, RescheduleResult, Unavailable
 from bide.engines.base import End, Settings
 from bide.engines.postgres import source
+from bide.engines.postgres.sync import engine as sync_engine
 from tests.postgres.reading import read
+from tests.worker.processes import until
 
 PROMPT = 5  # seconds; whoever waits for a lock of the database waits for 14
 
@@ -50,6 +53,33 @@ def test_ends_of_other_messages_do_not_wait_for_one_that_is_locked(
         holder.rollback()
         assert engine.settle([ends[7]]) == [{"done": "done", "dead": "dead"}.get(verdict, "scheduled")]
         assert engine.settle([ends[7]]) == ["lost"]
+    engine.close()
+
+
+def test_ends_wait_once_for_a_lock_that_may_be_a_claims(
+    postgres_url: str, other: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim may lock what another one has just taken, and lets go of it when it ends."""
+    engine = source(Settings(url=postgres_url)).sync()
+    engine.open()
+    with Queue(postgres_url) as queue, psycopg.connect(postgres_url) as holder:
+        for n in range(30):
+            queue.send("t", n, key=f"k{n}")
+        claim = engine.claim(["t"], 30, 60_000)
+        ends = [End("t", each.id, each.token, "done") for each in claim.messages]
+        lock(holder, "k7")
+        with pytest.raises(OutcomeUnknown, match="1 of 10"):
+            engine.settle(ends[:10])
+        for timeout in ("BRIEFLY", "LOCKED"):
+            monkeypatch.setattr(sync_engine, timeout, 1_000.0)
+        with pytest.raises(OutcomeUnknown, match="1 of 11"):  # at once, as that lock has lasted
+            engine.settle([ends[7], *ends[10:20]])
+        lock(holder, "k25")
+        with ThreadPoolExecutor() as pool:
+            ended = pool.submit(engine.settle, ends[20:])
+            until(lambda: other.execute("select count(*) from bide.message where until is not null").fetchone() == (2,))
+            holder.rollback()
+            assert ended.result() == ["done"] * 10
     engine.close()
 
 

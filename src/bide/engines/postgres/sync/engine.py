@@ -73,6 +73,7 @@ class Postgres(Engine):
         self._long = LongTransactions()
         self._tended = -TEND  # when nothing was left to tend
         self._ahead = 0
+        self._locked: set[str] = set()  # messages that were told last as locked, and not for a moment
 
     def open(self) -> None:
         if self._waking is None:
@@ -146,7 +147,7 @@ class Postgres(Engine):
     def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
         if not ends:
             return []
-        tries = Tries(LOCKED)
+        tries, with_others = Tries(LOCKED), Tries(BRIEFLY)
         answers: dict[int, Ended | None] = dict.fromkeys(range(len(ends)))
         try:
             while left := [place for place, answer in answers.items() if answer is None]:
@@ -155,7 +156,10 @@ class Postgres(Engine):
                 ended = rows.ended_of(self._ask("settle", args, acts=True, connection=connection))
                 answers.update(zip(left, ended, strict=True))
                 if None in ended:
-                    if tries.over or len(set(ended)) > 1:  # who has an answer does not wait for the others
+                    locked = [ends[place].id for place, answer in answers.items() if answer is None]
+                    lasts = with_others.over or self._locked.issuperset(locked)
+                    if tries.over or (lasts and len(locked) < len(ends)):  # who has an answer does not wait for the others
+                        self._locked = set(locked)
                         raise rows.locked(list(answers.values()), "deliveries have not ended", "end them")
                     Signal().wait(tries.pause())
             return [answer for answer in answers.values() if answer is not None]
