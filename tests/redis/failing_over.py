@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from bide import Queue, errors
 from bide.engines.redis.protocol.encoding import name_of
-from bide.errors import EngineError, LeaseLost, OutcomeUnknown
+from bide.errors import EngineError, LeaseLost, OutcomeUnknown, Unavailable
 from bide.prove import AsyncRecorded, AsyncRecordedDelivery, Record, Recorded, Report, check, read
 from bide.prove.actors import IF_EXISTS, KEYS, TOPICS, Actor, Changer, Producer, Receiver, Slowcoach, Stage
 from bide.types import Sent
@@ -190,7 +190,18 @@ class Crowd:
         actors: Sequence[str] = (),
     ) -> None:
         def make_queue() -> Queue:
-            return Queue(url, confirm=confirm) if confirm else Queue(url)
+            """One that is open: a program that begins while nothing listens is told so at once, and begins again."""
+            until = time.monotonic() + PATIENCE
+            while True:
+                queue = Queue(url, confirm=confirm) if confirm else Queue(url)
+                try:
+                    queue.open()
+                except Unavailable:
+                    if time.monotonic() > until:
+                        raise
+                    self.stage.stop.wait(0.05)
+                else:
+                    return queue
 
         self.stage = Stage(make_queue, folder, seed, 0)
         self._confirmed = confirm is not None  # but not what receivers do
