@@ -127,6 +127,23 @@ def test_a_clock_that_is_set_back_repeats_nothing(queue: Any, do: Do, seen: Seen
     assert seen == at("01:00 02:00 03:00 04:00")
 
 
+def test_an_instant_that_comes_again_after_the_clock_was_ahead_is_paused_as_any_other(
+    queue: Any, do: Do, seen: Seen, clock: ManualClock
+) -> None:
+    hourly(queue, seen, missed="skip")
+    do(queue.testing.advance("10m"))
+    clock.advance(86_400)
+    do(queue.testing.advance("2h"))
+    do(queue.pause_schedule("tick"))
+    do(queue.resume_schedule("tick"))
+    clock.advance(-86_400)
+    do(queue.testing.advance("24h"))
+    last = seen.take()[-1]
+    do(queue.pause_schedule("tick"))
+    do(queue.testing.advance("3h"))
+    assert (last, seen) == (START + timedelta(hours=26), [])
+
+
 @pytest.mark.parametrize("missed", LATE)
 def test_what_a_clock_passed_over_that_was_a_year_ahead_comes_in_its_time(
     queue: Any, do: Do, seen: Seen, clock: ManualClock, missed: str

@@ -54,7 +54,7 @@ def announced(
     if differs and not begins and what.until - ANNOUNCED > now - SILENT:
         return  # another release has been started since, and announces its own
     if what.stored is None or differs:
-        actions.puts.append(announcement(planned, what.called))
+        actions.puts.append(announcement(planned, what))
     else:
         actions.moves.append(Move(Ref(id=what.stored.id), ANNOUNCED))
     actions.cancels.extend(what.planned(left))
@@ -84,7 +84,7 @@ def plan(
         return
     if pending is not None and pending.state != "scheduled":
         return
-    is_retry = pending is not None and what.has_begun(pending.attempt, pending.headers)
+    is_retry = pending is not None and what.has_begun(pending.id, pending.attempt)
     if is_retry:
         pending = None
     called = what.called if pending is None else called_of(pending.headers)

@@ -29,6 +29,7 @@ OWN = (TOPIC, MOVING)  # topics that are not the user's
 NAME = "bide-schedule"
 TIMING = "bide-timing"  # of what an instant was planned by, as a short text
 CALLED = "bide-called"  # for which instants before this the handler was called, without a gap: the first and the last
+BEGUN = "bide-begun"  # the id of an instant whose handler has begun, and which no other has followed
 _DAY = 86_400_000
 ANNOUNCED = 600_000  # ms that an announcement counts
 _FOR_GOOD = MAX_DELAY_MS - 25 * _DAY  # ms until a mark falls due
@@ -62,16 +63,20 @@ class Kept(NamedTuple):
         """What was called before the schedule was paused, or came to its end."""
         return None if self.stored is None else called_of(self.stored.headers)
 
-    def has_begun(self, attempts: int, headers: Mapping[str, str]) -> bool:
+    @property
+    def begun(self) -> str:
+        return "" if self.stored is None else self.stored.headers.get(BEGUN, "")
+
+    def has_begun(self, id: str, attempts: int) -> bool:
         """Whether the handler of an instant may have begun, after so many attempts or with one that a worker has given back.
 
         It has the schedule's key all the same where no other instant has followed it.
         """
-        return attempts > 0 or (self.called is not None and self.called.last == planned_of(headers))
+        return attempts > 0 or id == self.begun
 
     def planned(self, instant: Stored | None) -> list[Ref]:
         """The message of an instant whose handler has not begun, to be cancelled."""
-        return [] if instant is None or self.has_begun(instant.attempt, instant.headers) else [Ref(id=instant.id)]
+        return [] if instant is None or self.has_begun(instant.id, instant.attempt) else [Ref(id=instant.id)]
 
     @property
     def until(self) -> int:
@@ -123,17 +128,19 @@ def name_of(stored: Stored) -> str | None:
     return None if stored.key is None or " " in stored.key else stored.key
 
 
-def announcement(planned: Planned, called: Called | None) -> NewMessage:
+def announcement(planned: Planned, before: Kept) -> NewMessage:
     body = msgspec.json.encode(Record(planned.topic, planned.schedule.timing))
-    return NewMessage(TOPIC, body, ANNOUNCED, key=planned.name, if_exists="replace", headers=_headers(called))
+    headers = _headers(before.called, before.begun)
+    return NewMessage(TOPIC, body, ANNOUNCED, key=planned.name, if_exists="replace", headers=headers)
 
 
-def remembered(what: Kept, called: Called | None, now: int) -> list[NewMessage]:
+def remembered(what: Kept, called: Called | None, now: int, *, begun: str = "") -> list[NewMessage]:
     """The announcement once more, to be put, with what was called: no message of a next instant tells it."""
     if what.stored is None or called is None:
         return []
+    headers = _headers(called, begun)
     left = max(what.until - now, 1)
-    return [NewMessage(TOPIC, what.stored.body, left, key=what.stored.key, if_exists="replace", headers=_headers(called))]
+    return [NewMessage(TOPIC, what.stored.body, left, key=what.stored.key, if_exists="replace", headers=headers)]
 
 
 def pause_mark(name: str) -> NewMessage:
@@ -171,8 +178,8 @@ def mark_of(timing: Timing) -> str:
     return f"{zlib.crc32(msgspec.json.encode(timing)):08x}"
 
 
-def _headers(called: Called | None) -> dict[str, str]:
-    return {} if called is None else {CALLED: f"{called.first} {called.last}"}
+def _headers(called: Called | None, begun: str = "") -> dict[str, str]:
+    return ({} if called is None else {CALLED: f"{called.first} {called.last}"}) | ({BEGUN: begun} if begun else {})
 
 
 def called_of(headers: Mapping[str, str]) -> Called | None:

@@ -159,7 +159,7 @@ class Planner:
         schedule = in_force(name, self._setup.schedules.get(name), what)
         now = self.now()
         clock = now - self._engine.ahead(Ref(topic=topic, key=key_of(name)))
-        if what.paused and pending is not None and not what.has_begun(pending.attempt, pending.headers):
+        if what.paused and pending is not None and not what.has_begun(pending.id, pending.attempt):
             actions.puts.extend(remembered(what, called_of(pending.headers), now))
         plan(schedule, topic, what, pending, clock, self._setup.envelope, actions, anew=anew)
         self.act(actions)
@@ -205,7 +205,7 @@ class Planner:
 
     def _one(self, claimed: Claimed, instant: Instant, what: Kept, now: int, puts: list[NewMessage]) -> bool:
         called = called_of(claimed.headers)
-        has_begun = what.has_begun(claimed.attempt - 1, claimed.headers)
+        has_begun = what.has_begun(claimed.id, claimed.attempt - 1)
         if what.paused:
             puts += [] if has_begun else remembered(what, called, now)
             return has_begun
@@ -223,7 +223,7 @@ class Planner:
             called = schedule.with_call(called, instant.planned)
         envelope = self._setup.envelope
         following = instant_message(schedule, claimed.topic, step.next, clock, envelope, after=claimed, called=called)
-        puts += following or remembered(what, called, now)
+        puts += following or remembered(what, called, now, begun=claimed.id if call else "")
         if step.dropped:
             _log.warning("The schedule %s is over 1,000 instants late, and drops those from %s on", *_shown(instant))
         return call
