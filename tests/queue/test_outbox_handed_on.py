@@ -3,6 +3,7 @@
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import pytest
 from bide import CancelResult, OutcomeUnknown, Queue, RescheduleResult, Unavailable, Unsupported
 from bide.engines.base import NewMessage
 from bide.queue import outbox
+from bide.queue.sync import outbox as sync_outbox
 from bide.queue.sync.outbox import Outbox
+from tests.worker.processes import until
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.server)])
@@ -329,3 +332,23 @@ def test_messages_with_a_key_that_the_queue_can_not_take_keep_no_other_back(
         commit(queue, store, None)
         monkeypatch.setattr(outbox_of(queue).waiting, "of", None)
         assert queue.relay(wait=False) == 1
+
+
+def test_relays_beside_one_another_hand_on_all_that_has_a_few_keys(
+    queue: Queue, other: Queue, own: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one holds back for another is tried again as soon as that one is done, without a look for what nobody tells of."""
+    monkeypatch.setattr(sync_outbox, "SWEEP", 1_000.0)
+    for n in range(1_000):
+        queue.send("t", n, key=f"k{n % 3}", if_exists="replace", delay="1h", connection=own)
+    own.commit()
+    with ThreadPoolExecutor() as pool:
+        relays = [pool.submit(each.relay) for each in (queue, other)]
+        until(lambda: holds(outbox_of(queue)) == 0)
+        for each in (queue, other):
+            outbox_of(each).stop()
+            queue.send("t", "wakes it", connection=own)
+            own.commit()
+        assert sum(each.result() for each in relays) in range(1_000, 1_003)
+    found = [queue.get(topic="t", key=f"k{n}") for n in range(3)]
+    assert {each.body for each in found if each is not None} == {997, 998, 999}

@@ -36,6 +36,7 @@ AT_ONCE = 100  # messages
 LEASE = 30_000  # ms after which another one hands on what a dead one had taken
 HELD = 5_000  # ms for which what is to be cancelled or moved is not delivered
 SOON, LATER = 500, 10_000  # ms until the next try while the queue's engine is away
+BRIEFLY = 50  # ms until the next try of what another relay is about to let go
 OFTEN = 30  # tries of what this release can't hand on; each next one is LATER by as much again
 SURE = 300_000  # ms for which what is not confirmed is tried again: a try after ten minutes would send it a second time
 LONGEST = 120_000  # ms between two of these tries
@@ -57,7 +58,7 @@ class Outbox:
         self._named = Keeping(store, Dependents(store))  # the ids that messages have since they were handed on
         self._names = False  # whether any that was handed on here is asked for
         self._pause = SOON
-        self._patience = SWEEP  # seconds until something may be due that nobody is told of
+        self._patience = 0.0  # seconds until something may be due that nobody is told of
         self._closed = False
         self._stops = False
         self._end = Signal()
@@ -108,13 +109,15 @@ class Outbox:
             if self._names:
                 self.store.results.tidy()
         claim = self.store.claim([outbox.TOPIC], AT_ONCE, LEASE)
-        self._patience = SWEEP if claim.next_due is None else min(SWEEP, max(0, claim.next_due - claim.now) / 1000)
+        self._patience = max(0, self._upkeep_at - now)
+        if claim.next_due is not None:
+            self._patience = min(self._patience, max(0, claim.next_due - claim.now) / 1000)
         if not claim.messages:
             return 0, 0
         ends: list[End] = []
         try:
             kept = self._answering(self._read(claim, ends), ends)
-            self._put(self._in_turn(kept, ends), ends, claim.now)
+            self._put(self._in_turn(kept, ends, claim.now), ends, claim.now)
         except BideError as error:
             ended = {end.id for end in ends}
             left = [each for each in claim.messages if each.id not in ended]
@@ -139,22 +142,27 @@ class Outbox:
             put_off = [Hold(end.topic, end.id, end.token) for end in ends if (end.verdict, end.delay) == ("release", delay)]
             self.store.extend(put_off, delay)
             self._put_off_until = max(self._put_off_until, time.monotonic() + delay / 1000)
-            self._upkeep_at = min(self._upkeep_at, time.monotonic() + SOON / 1000)
-            self._patience = min(self._patience, SOON / 1000)
+            self._upkeep_at = min(self._upkeep_at, time.monotonic() + min(delay, SOON) / 1000)
+            self._patience = min(self._patience, min(delay, SOON) / 1000)
 
-    def _in_turn(self, kept: Sequence[Kept], ends: list[End]) -> Sequence[Kept]:
+    def _in_turn(self, kept: Sequence[Kept], ends: list[End], now: int) -> Sequence[Kept]:
         """Without those that would overtake an earlier one of their key: another relay has it, or had it and died."""
         keyed = {outbox.Name(new.topic, new.key): claimed for claimed, new in kept if new.key is not None}
         if not keyed or not self._target.capabilities.keys:
             return kept
         own = {claimed.id for claimed, _ in kept}
-        first: dict[outbox.Name | None, str] = {}
+        first: dict[outbox.Name | None, Stored] = {}
         for each in self.waiting.of(keyed, max(claimed.due for claimed, _ in kept)):
             if each.id not in own:
-                first.setdefault(outbox.name_of(each.body), each.id)
-        early = {claimed.id for claimed, new in kept if first.get(outbox.Name(new.topic, new.key), claimed.id) < claimed.id}
-        ends += [_end(claimed, "release", SOON) for claimed, _ in kept if claimed.id in early]
-        return [each for each in kept if each[0].id not in early]
+                first.setdefault(outbox.name_of(each.body), each)
+        there: list[Kept] = []
+        for claimed, new in kept:
+            earlier = first.get(outbox.Name(new.topic, new.key))
+            if earlier is None or earlier.id > claimed.id:
+                there.append((claimed, new))
+            else:
+                ends.append(_end(claimed, "release", BRIEFLY if _is_on_its_way(earlier, now) else SOON))
+        return there
 
     def _bring(self, each: Stored, briefly_held: bool) -> Sent | None:
         """Hand on one that waits, whoever has it. `briefly_held`: it is not due at once, as it is to be changed now."""
@@ -354,6 +362,12 @@ class Outbox:
     def close(self) -> None:
         self._named.close(time.monotonic() + CLOSING)
         self.store.close()
+
+
+def _is_on_its_way(earlier: Stored, now: int) -> bool:
+    """Whether a relay has just taken it, or is about to; else it was put off for longer, or its relay may be dead."""
+    left = 0 if earlier.lease_until is None else earlier.lease_until - now
+    return left <= 2 * BRIEFLY or LEASE - SOON <= left <= LEASE
 
 
 def _end(claimed: Claimed, verdict: Verdict = "done", delay: int = 0, error: str | None = None) -> End:
