@@ -3,10 +3,13 @@
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bide import Queue, QueueFull
+from bide.engines.base import Ref
+from bide.engines.redis.sync.shard import Shard
 from tests.servers.fixtures import NewRedis
 
 
@@ -36,3 +39,39 @@ def test_a_message_that_fills_the_server_while_it_is_read_keeps_no_others_back(n
         outbox.store.tend(now=now)
         assert queue.relay(wait=False) == 20
         assert queue.stats("t").ready == 20
+
+
+def test_a_later_replacement_does_not_overtake_one_that_a_full_server_has_refused(
+    new_redis: NewRedis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = new_redis(maxmemory_policy="noeviction")
+    store = f"sqlite:///{tmp_path}/app.db"
+    put = Shard.put
+    refused: list[Exception] = []
+
+    def put_when_full(*args: Any, **options: Any) -> Any:
+        """The first piece of a batch finds no room, and the next one would."""
+        if refused:
+            return put(*args, **options)
+        with server.client() as client:
+            client.config_set("maxmemory", 1)
+            try:
+                return put(*args, **options)
+            except QueueFull as error:
+                refused.append(error)
+                raise
+            finally:
+                client.config_set("maxmemory", 0)
+
+    with Queue(server.url, outbox=store) as queue, closing(sqlite3.connect(tmp_path / "app.db")) as own:
+        with Queue(store) as there:
+            there.stats()
+        for version in range(30):  # 3 MB, so several pieces
+            queue.send("t", f"{version:02}" + "x" * 100_000, key="k", if_exists="replace", delay="1h", connection=own)
+        own.commit()
+        monkeypatch.setattr(Shard, "put", put_when_full)
+        assert queue.relay(wait=False) == 30
+        assert refused
+        [found] = queue.session.engine().get([Ref(topic="t", key="k")])
+        assert found is not None
+        assert found.body[1:3] == b"29"

@@ -17,7 +17,7 @@ from bide.engines.redis.failures import AWAY, BRIEF, OtherSpread
 from bide.engines.redis.namespace import Namespace, by_name
 from bide.engines.redis.protocol import sending
 from bide.engines.redis.spread import Generation, Spread
-from bide.errors import BideError, ConfirmTimeout, Unavailable
+from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown, Unavailable
 from bide.ids import lane
 from bide.rounds import AsyncRound
 from bide.types import Sent
@@ -108,14 +108,16 @@ class AsyncSends:
                 for generation in spread.generations:
                     current = generation is spread.current
                     asked = [i for i in left if current or known[i]]
-                    failed: AsyncShard | None = None
+                    failed: dict[int, Exception] = {}
                     for number, at in self._parts([messages[i] for i in asked], generation):
                         some, shard = [asked[k] for k in at], self._shards[number]
-                        if shard is failed and shard.silent:
-                            found.append((some, Unavailable(AWAY)))
+                        if number in failed:  # what comes later with a key may not overtake what could not be sent
+                            found.append((some, failed[number]))
                         else:
                             found.append(await self._told(shard, messages, some, spread, current, now))
-                        failed = shard if isinstance(found[-1][1], Exception) else None
+                        error = found[-1][1]
+                        if isinstance(error, Exception) and (shard.silent or not isinstance(error, ConfirmTimeout)):
+                            failed[number] = Unavailable(AWAY) if isinstance(error, OutcomeUnknown) else error
                         left = [i for i in left if i not in found[-1][0]]
         return found
 
