@@ -35,6 +35,34 @@ async def test_a_refusal_needs_no_confirmation(plain: str, colour: str) -> None:
 
 
 @both_colours
+@spread
+async def test_what_changed_nothing_is_answered_also_in_a_batch_that_changed_something(plain: str, colour: str) -> None:
+    async with AsyncQueue(plain) as queue, Either(f"{plain}&confirm=replicas:1", colour) as other:
+        running, ended = [each.id for each in await queue.send_many("t", [1, 2])]
+        held = {each.id: each for each in await queue.receive("t", limit=2)}
+        await held[ended].ack()
+        pending = (await queue.send("t", 3, delay="1h")).id
+        with pytest.raises(ConfirmTimeout, match="All 3 were answered, but 1 of them not confirmed") as told:
+            await other.do("cancel_many", [running, ended, pending])
+    assert told.value.answers == [CancelResult.RUNNING, CancelResult.GONE, None]
+    assert told.value.done == [CancelResult.RUNNING, CancelResult.GONE, CancelResult.CANCELLED]
+
+
+@both_colours
+async def test_a_batch_that_learns_of_new_shards_asks_them_too(redis_url: str, colour: str) -> None:
+    url = f"{redis_url}?timeout=0.5&namespace=shop"
+    async with AsyncQueue(url) as queue, Either(f"{url}&confirm=replicas:1", colour) as other:
+        old = await queue.send_many("t", [Outgoing(n, delay="1h") for n in range(2)])
+        await other.do("stats", "t")
+        await asyncio.to_thread(reshard, url, 3)
+        new = [await queue.send("t", n, delay="1h") for n in range(12)]
+        with pytest.raises(ConfirmTimeout, match="All 14 were done") as told:
+            await other.do("cancel_many", [*old, *new])
+        assert told.value.done == [CancelResult.CANCELLED] * 14
+        assert (await queue.stats("t")).scheduled == 0
+
+
+@both_colours
 async def test_a_lease_that_is_lost_is_told(redis_url: str, colour: str) -> None:
     url = f"{redis_url}?timeout=0.5"
     verbs: dict[str, tuple[Any, ...]] = {"ack": (), "retry": (), "bury": ("broken",), "release": ()}
@@ -60,10 +88,11 @@ async def either(verb: Any, *args: Any) -> None:
 @both_colours
 async def test_while_shards_empty_themselves_all_that_is_told_as_done_is_done(redis_url: str, colour: str) -> None:
     """An old shard, which is asked first, knows nothing of what is new."""
-    url = f"{redis_url}?timeout=0.5"
+    url = f"{redis_url}?timeout=0.5&namespace=shop"
     async with AsyncQueue(url) as queue, Either(f"{url}&confirm=replicas:1", colour) as other:
         await queue.send("t", "keeps the old shard", delay="1h")
-        await asyncio.to_thread(reshard, url, 3)
+        spread = await asyncio.to_thread(reshard, url, 3)
+        assert [each.size for each in spread.generations] == [1, 3]
         await queue.send_many("t", [Outgoing(0, key=f"there {n}", delay="1h") for n in range(6)])
         with pytest.raises(ConfirmTimeout) as short:
             await other.do("send", "t", 1, key="one", delay="1h")

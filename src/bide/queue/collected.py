@@ -17,6 +17,7 @@ class Collected(Generic[R]):
         self._count = count
         self._new = new
         self._answers: list[R | None] = []
+        self._done: list[R | None] = []  # the same, with what is not confirmed
         self._operations: list[str] = []
         self._short: ConfirmTimeout | None = None
         self._unconfirmed = 0
@@ -29,6 +30,7 @@ class Collected(Generic[R]):
         """The next part was done."""
         self._operations += [""] * len(answers) if self._new else ()
         self._answers += answers
+        self._done += answers
 
     def fall_short(self, error: ConfirmTimeout, count: int) -> None:
         """The next part was done too, but not confirmed, or not all of it."""
@@ -38,12 +40,16 @@ class Collected(Generic[R]):
         own = [new.operation or "" for new in self._new[self.done : self.done + count]]
         self._operations += error.operations if len(error.operations) == len(own) else own
         self._answers += answers
+        self._done += error.done if len(error.done) == count else answers
 
     def result(self) -> list[R]:
         """The answers, when all was done. Raises ConfirmTimeout."""
         if self._short is not None:
-            text = f"All {self._count:,} were done, but {self._unconfirmed:,} of them not confirmed: {self._short}"
-            raise ConfirmTimeout(text, operations=self._operations, answers=self._answers) from self._short
+            done = (
+                "answered" if any(each is not None and not each for each in self._answers) else "done"
+            )  # some changed nothing
+            text = f"All {self._count:,} were {done}, but {self._unconfirmed:,} of them not confirmed: {self._short}"
+            raise ConfirmTimeout(text, operations=self._operations, answers=self._answers, done=self._done) from self._short
         return cast("list[R]", self._answers)
 
     def stop(self, error: BideError) -> None:
@@ -56,12 +62,14 @@ class Collected(Generic[R]):
         named += [new.operation or f"{name}#{i}" for i, new in enumerate(self._new[len(named) :])]
         answers = [*self._answers, *told.answers]
         answers += [None] * (self._count - len(answers))
+        done = [*self._done, *(told.done or told.answers)]
+        done += [None] * (self._count - len(done))
         if self._short is not None or (self._answers and not self._new):
             short = f", {self._unconfirmed:,} of them not confirmed" if self._short is not None else ""
             text = f"{self.done:,} of {self._count:,} were done{short}, then: {error}"
-            raise OutcomeUnknown(text, operations=named, answers=answers) from error
+            raise OutcomeUnknown(text, operations=named, answers=answers, done=done) from error
         if self._new and self._answers:
             sent = cast("list[Sent]", self._answers)
             text = f"{len(sent):,} of {self._count:,} messages were accepted, then: {error}"
             raise PartlySent(text, sent, error) from error
-        told.operations, told.answers = told.operations and named, told.answers and answers
+        told.operations, told.answers, told.done = told.operations and named, told.answers and answers, told.done and done

@@ -55,6 +55,14 @@ def in_pieces(told: Iterable[Sequence[Told] | Exception]) -> Iterator[Told]:
         yield from each
 
 
+def part_of(told: Sequence[Any] | ConfirmTimeout, indexes: Sequence[int]) -> Sequence[Any] | ConfirmTimeout:
+    """The answers to some of a batch."""
+    if not isinstance(told, ConfirmTimeout):
+        return [told[i] for i in indexes]
+    answers, done = ([each[i] for i in indexes] if each else [] for each in (told.answers, told.done))
+    return ConfirmTimeout(str(told), answers=answers, done=done) if indexes else []
+
+
 def _failure(failures: Sequence[BideError], answers: Sequence[Any], done: Sequence[Any], *, some: bool) -> BideError:
     """`some`: there are answers."""
     lost = [each for each in failures if not isinstance(each, ConfirmTimeout)]

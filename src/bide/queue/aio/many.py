@@ -65,7 +65,7 @@ class AsyncManyVerbs:
                 answers: Sequence[Ended | None] = await self.session.settle([end for _, end in part], connection)
             except OutcomeUnknown as error:
                 answers, all_done = error.answers or [None] * len(part), isinstance(error, ConfirmTimeout)
-                error.answers = [None if answer is None else answer != "lost" for answer in answers]
+                error.answers, error.done = _held(answers), _held(error.done)
                 for (delivery, _), answer in zip(part, answers, strict=True):
                     if all_done or answer is not None:
                         delivery.mark_ended()
@@ -75,3 +75,8 @@ class AsyncManyVerbs:
             return [answer != "lost" for answer in answers]
 
         return await in_parts(settle, list(zip(deliveries, ends, strict=True)), Collected(len(ends)))
+
+
+def _held(answers: Sequence[object | None]) -> list[bool | None]:
+    """Whether each lease was still held, as far as is known."""
+    return [None if answer is None else answer != "lost" for answer in answers]

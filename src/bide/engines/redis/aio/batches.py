@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from bide.engines.base import Hold, Ref
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.aio.shards import AsyncShards
-from bide.engines.redis.answers import Told, in_pieces, together
+from bide.engines.redis.answers import Told, in_pieces, part_of, together
 from bide.engines.redis.failures import AWAY, PARTS, RENEWAL
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.protocol import sending
@@ -91,15 +91,22 @@ class AsyncBatches:
         """
         spread, only = self._namespace.spread, self._shards.only
         if only is not None and len(items) <= sending.PART:  # the short way, that most take
-            answers = await call(only, items)
-            if self._namespace.spread is spread:
-                return answers
+            try:
+                told: list[Any] | ConfirmTimeout = await call(only, items)
+            except ConfirmTimeout as error:
+                if self._namespace.spread is spread:
+                    raise
+                told = error
+            if self._namespace.spread is spread and not isinstance(told, Exception):
+                return told
             # it was the only one no more, and knows nothing of what others have
             others = [i for i, item in enumerate(items) if shard_of(item) != only.number]
-            found = await self.by_shard([items[i] for i in others], shard_of, call) if others else []
-            for i, answer in zip(others, found, strict=True):
-                answers[i] = answer
-            return answers
+            own = [i for i in range(len(items)) if i not in others]
+            try:
+                found: Sequence[Any] | BideError = await self.by_shard([items[i] for i in others], shard_of, call)
+            except BideError as error:
+                found = error
+            return together(len(items), [(own, part_of(told, own)), (others, found)])
 
         async def ask(part: tuple[AsyncShard, list[int]]) -> list[Told]:
             shard, indexes = part

@@ -324,7 +324,7 @@ def _but_for_refusals(done: list[R], short: Sequence[str]) -> list[R]:
     if all(each in REFUSALS for each in done):
         return done
     known = [each if each in REFUSALS else None for each in done]
-    raise ConfirmTimeout(short[0], answers=known if any(known) else (), done=done)
+    raise ConfirmTimeout(short[0], answers=known if any(each is not None for each in known) else (), done=done)
 
 
 def _unconfirmed(short: Sequence[str], count: int) -> str:
