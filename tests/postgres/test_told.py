@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from bide import Queue
+from bide import AsyncQueue, Queue
 from bide.engines.postgres import telling
 from bide.engines.postgres.aio.waking import AsyncWaking
 from bide.engines.postgres.sync.waking import Waking
@@ -254,7 +254,44 @@ async def test_all_who_sleep_look_when_one_of_them_has_begun_to_listen(
         assert [each.body for found in await asyncio.gather(*waiting) for each in found] == ["x", "y", "z"]
 
 
+@pytest.mark.server
+async def test_a_receiver_is_told_after_many_others_were_cancelled_at_once(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that reads for all ends, and asks another to go on that ends at the same instant."""
+    without_sweeps(monkeypatch)
+    async with AsyncQueue(postgres_url) as sender, AsyncQueue(postgres_url) as receiver:
+        waking = await waking_of(receiver)
+        await receiver.receive("t", wait=0.1)  # it listens
+        others = {f"other.{n}": asyncio.create_task(receiver.receive(f"other.{n}", wait=60)) for n in range(20)}
+        await once(lambda: waking._leader is not None and len(waking._asleep) == 20)
+        waiting = asyncio.create_task(receiver.receive("t", wait=60))
+        await once(lambda: len(waking._asleep) == 21)
+        leave = waking._leave
+
+        async def leave_together(sleeper: Any, signal: Any) -> None:
+            await leave(sleeper, signal)
+            for each in others.values():
+                each.cancel()
+
+        monkeypatch.setattr(waking, "_leave", leave_together)
+        assert waking._leader is not None
+        others[waking._leader.topics[0]].cancel()
+        await asyncio.wait(others.values())
+        await sender.send("t", 1)
+        async with asyncio.timeout(20):
+            assert [each.body for each in await waiting] == [1]
+
+
+async def waking_of(queue: AsyncQueue) -> AsyncWaking:
+    await queue.stats()  # it is open
+    verbs = vars(await queue.session.engine())["_verbs"]
+    waking: AsyncWaking = verbs._waking
+    return waking
+
+
 def without_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bide.engines.postgres.bounds.EVERY", 60.0)
     for colour in ("aio", "sync"):
         for module in (f"engines.postgres.{colour}.engine", f"queue.{colour}.receiving"):
             monkeypatch.setattr(f"bide.{module}.SWEEP", 60.0)

@@ -118,6 +118,7 @@ class Waking:
         self._sleepers.remove(sleeper)
         if self._leader is sleeper:
             self._leader = None
+        if self._leader is None:  # also when this one was to read next, and ends before it has begun
             for other in list(self._asleep)[:1]:
                 other.set()
 
