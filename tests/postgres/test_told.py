@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import psycopg
@@ -269,8 +269,8 @@ async def test_a_receiver_is_told_after_many_others_were_cancelled_at_once(
         await once(lambda: len(waking._asleep) == 21)
         leave = waking._leave
 
-        async def leave_together(sleeper: Any, signal: Any) -> None:
-            await leave(sleeper, signal)
+        def leave_together(sleeper: Any, signal: Any, **options: Any) -> None:
+            leave(sleeper, signal, **options)
             for each in others.values():
                 each.cancel()
 
@@ -281,6 +281,35 @@ async def test_a_receiver_is_told_after_many_others_were_cancelled_at_once(
         await sender.send("t", 1)
         async with asyncio.timeout(20):
             assert [each.body for each in await waiting] == [1]
+
+
+@pytest.mark.server
+async def test_a_receiver_that_is_cancelled_when_it_was_woken_wakes_another_one(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_sweeps(monkeypatch)
+    async with AsyncQueue(postgres_url) as sender, AsyncQueue(postgres_url) as receiver:
+        waking = await waking_of(receiver)
+        await receiver.receive("t", wait=0.1)  # it listens
+        reading = asyncio.create_task(receiver.receive("other", wait=60))
+        await once(lambda: waking._leader is not None)
+        first = asyncio.create_task(receiver.receive("t", wait=60))
+        await once(lambda: len(waking._asleep) == 2)
+        second = asyncio.create_task(receiver.receive("t", wait=60))
+        await once(lambda: len(waking._asleep) == 3)
+        wake = waking._sleepers.wake
+
+        def cancel_the_first(topics: Iterable[str]) -> None:
+            wake(topics)
+            first.cancel()
+
+        monkeypatch.setattr(waking._sleepers, "wake", cancel_the_first)
+        await sender.send("t", 1)
+        async with asyncio.timeout(20):
+            assert [each.body for each in await second] == [1]
+        assert first.cancelled()
+        reading.cancel()
+        await asyncio.wait({reading})
 
 
 async def waking_of(queue: AsyncQueue) -> AsyncWaking:

@@ -4,8 +4,8 @@
 A notification is a hint: a lost one costs a sweep. Through a pooler there are none, and receivers look four times a second.
 """
 
-import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 
@@ -34,7 +34,7 @@ class AsyncWaking:
         self._lower = lower  # is called with the topic and the due time of what was heard of
         self._polls = polls
         self._sleepers: Sleepers[str] = Sleepers()
-        self._lock = asyncio.Lock()
+        self._lock = threading.Lock()  # never held while anything is waited for
         self._listening: AsyncLimited | None = None
         self._heard = 0.0  # when the server last said something to it
         self._since = 0.0  # when it began to listen: what was told before, and left untold after that, has to be looked for
@@ -68,7 +68,8 @@ class AsyncWaking:
         for topic in topics:
             self._note_again(topic, looked=began)
         if time.monotonic() > began + MOMENT:  # it took so long that what was heard meanwhile may be forgotten
-            self._sleepers.wake(topics)
+            with self._lock:
+                self._sleepers.wake(topics)
 
     def _note_again(self, topic: str, *, looked: float) -> None:
         again = look_again(max(self._heard_of.at(topic), self._since), looked)
@@ -86,19 +87,21 @@ class AsyncWaking:
         end = now + min([timeout, *soon, *([POLL] if self._polls else [])])
         signal = AsyncSignal()
         sleeper: Sleeper[str] = Sleeper(signal, topics)
-        async with self._lock:
+        with self._lock:
             if self._closed or not self._sleepers.add(sleeper):
                 return
             self._asleep.add(signal)
         try:
             while not self._is_over(sleeper) and self._since <= now and time.monotonic() < end:
-                if self._polls or not await self._leads(sleeper):
+                if self._polls or not self._leads(sleeper):
                     await signal.wait(end - time.monotonic())
                     signal.clear()
-                elif await self._read(sleeper, end):
-                    return
-        finally:
-            await self._leave(sleeper, signal)
+                elif await self._read(end):
+                    break
+        except BaseException:
+            self._leave(sleeper, signal, cancelled=True)
+            raise
+        self._leave(sleeper, signal)
         for topic in topics:  # the caller looks now
             if self._again.get(topic, end) < time.monotonic():
                 self._again.pop(topic, None)
@@ -106,23 +109,26 @@ class AsyncWaking:
     def _is_over(self, sleeper: Sleeper[str]) -> bool:
         return self._closed or sleeper.woken_by is not None
 
-    async def _leads(self, sleeper: Sleeper[str]) -> bool:
-        async with self._lock:
+    def _leads(self, sleeper: Sleeper[str]) -> bool:
+        with self._lock:
             if self._leader is None:
                 self._leader = sleeper
             return self._leader is sleeper
 
-    async def _leave(self, sleeper: Sleeper[str], signal: AsyncSignal) -> None:
-        """Let another one read."""
-        self._asleep.discard(signal)
-        self._sleepers.remove(sleeper)
-        if self._leader is sleeper:
-            self._leader = None
-        if self._leader is None:  # also when this one was to read next, and ends before it has begun
-            for other in list(self._asleep)[:1]:
-                other.set()
+    def _leave(self, sleeper: Sleeper[str], signal: AsyncSignal, *, cancelled: bool = False) -> None:
+        """Stop sleeping, and let another one read. A caller that was cancelled after it was woken wakes another one."""
+        with self._lock:
+            self._asleep.discard(signal)
+            self._sleepers.remove(sleeper)
+            if cancelled and sleeper.woken_by is not None:
+                self._sleepers.wake([sleeper.woken_by])
+            if self._leader is sleeper:
+                self._leader = None
+            if self._leader is None:  # also when this one was to read next, and ends before it has begun
+                for other in list(self._asleep)[:1]:
+                    other.set()
 
-    async def _read(self, sleeper: Sleeper[str], end: float) -> bool:
+    async def _read(self, end: float) -> bool:
         """Read notifications until there is one for this sleeper. True: something may have been missed, so look."""
         try:
             if self._listening is None or self._listening.closed:
@@ -133,9 +139,9 @@ class AsyncWaking:
                 self._heard = time.monotonic()
             until = min([end, *self._checks()])
             async for note in self._listening.notifies(timeout=max(0.0, until - time.monotonic()), stop_after=1):
-                async with self._lock:
+                with self._lock:
                     self._hear(note.payload)
-            async with self._lock:
+            with self._lock:
                 self._look_again()
         except (psycopg.Error, OSError, EngineError):
             listening, self._listening = self._listening, None

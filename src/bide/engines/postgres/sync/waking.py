@@ -34,7 +34,7 @@ class Waking:
         self._lower = lower  # is called with the topic and the due time of what was heard of
         self._polls = polls
         self._sleepers: Sleepers[str] = Sleepers()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # never held while anything is waited for
         self._listening: Limited | None = None
         self._heard = 0.0  # when the server last said something to it
         self._since = 0.0  # when it began to listen: what was told before, and left untold after that, has to be looked for
@@ -68,7 +68,8 @@ class Waking:
         for topic in topics:
             self._note_again(topic, looked=began)
         if time.monotonic() > began + MOMENT:  # it took so long that what was heard meanwhile may be forgotten
-            self._sleepers.wake(topics)
+            with self._lock:
+                self._sleepers.wake(topics)
 
     def _note_again(self, topic: str, *, looked: float) -> None:
         again = look_again(max(self._heard_of.at(topic), self._since), looked)
@@ -95,10 +96,12 @@ class Waking:
                 if self._polls or not self._leads(sleeper):
                     signal.wait(end - time.monotonic())
                     signal.clear()
-                elif self._read(sleeper, end):
-                    return
-        finally:
-            self._leave(sleeper, signal)
+                elif self._read(end):
+                    break
+        except BaseException:
+            self._leave(sleeper, signal, cancelled=True)
+            raise
+        self._leave(sleeper, signal)
         for topic in topics:  # the caller looks now
             if self._again.get(topic, end) < time.monotonic():
                 self._again.pop(topic, None)
@@ -112,17 +115,20 @@ class Waking:
                 self._leader = sleeper
             return self._leader is sleeper
 
-    def _leave(self, sleeper: Sleeper[str], signal: Signal) -> None:
-        """Let another one read."""
-        self._asleep.discard(signal)
-        self._sleepers.remove(sleeper)
-        if self._leader is sleeper:
-            self._leader = None
-        if self._leader is None:  # also when this one was to read next, and ends before it has begun
-            for other in list(self._asleep)[:1]:
-                other.set()
+    def _leave(self, sleeper: Sleeper[str], signal: Signal, *, cancelled: bool = False) -> None:
+        """Stop sleeping, and let another one read. A caller that was cancelled after it was woken wakes another one."""
+        with self._lock:
+            self._asleep.discard(signal)
+            self._sleepers.remove(sleeper)
+            if cancelled and sleeper.woken_by is not None:
+                self._sleepers.wake([sleeper.woken_by])
+            if self._leader is sleeper:
+                self._leader = None
+            if self._leader is None:  # also when this one was to read next, and ends before it has begun
+                for other in list(self._asleep)[:1]:
+                    other.set()
 
-    def _read(self, sleeper: Sleeper[str], end: float) -> bool:
+    def _read(self, end: float) -> bool:
         """Read notifications until there is one for this sleeper. True: something may have been missed, so look."""
         try:
             if self._listening is None or self._listening.closed:
