@@ -1,15 +1,23 @@
 """What is wrong with one topic, broker or connection does no harm to the others."""
 
+import asyncio
 import socket
+import sqlite3
+import threading
+import time
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import aiormq
 import pytest
 
-from bide import Queue
+from bide import AsyncQueue, Queue, Sent
 from bide.engines.base import NewMessage, Settings
 from bide.engines.rabbitmq import source
+from bide.engines.rabbitmq.aio import sending
 from bide.engines.rabbitmq.ladder import Names
 from bide.errors import ConfigError, SchemaMismatch, TooLarge
 from tests.rabbitmq.conftest import New
@@ -18,6 +26,7 @@ from tests.servers.rabbitmq import RabbitServer
 from tests.servers.rabbitmq_fixtures import NewRabbit
 from tests.servers.rabbitmq_hosts import name_in
 from tests.worker.conftest import once
+from tests.worker.processes import PATIENCE
 
 
 async def test_a_topic_that_may_not_be_read_is_left_alone_and_the_others_are_served(
@@ -55,6 +64,61 @@ def test_a_message_that_is_too_large_for_the_broker_is_told_by_its_size(new_rabb
             queue.send("mail", "x" * 200_000)
         queue.send("mail", 1)
         assert [each.body for each in queue.receive("mail", wait="10s")] == [1]
+
+
+def _is_left_in(kept: Queue) -> bool:
+    stats = kept.stats("bide.outbox")
+    return stats.pending + stats.leased > 0
+
+
+def test_a_row_of_an_outbox_that_is_too_large_for_the_broker_is_a_dead_letter_and_keeps_no_others(
+    new_rabbitmq: NewRabbit, tmp_path: Path
+) -> None:
+    server = new_rabbitmq(lines=["max_message_size = 100000"])
+    file = f"{tmp_path}/app.db"
+    with Queue(f"sqlite:///{file}") as kept, Queue(server.url, outbox=f"sqlite:///{file}") as queue:
+        queue.open()
+        with closing(sqlite3.connect(file)) as own:
+            for number in range(60):
+                if number == 30:
+                    queue.send("mail", "x" * 150_000, connection=own)
+                queue.send("mail", number, connection=own)
+            own.commit()
+        relaying = threading.Thread(target=queue.relay, daemon=True)
+        relaying.start()
+        got: Counter[object] = Counter()
+        until = time.monotonic() + PATIENCE
+        left = True
+        while left:
+            assert time.monotonic() < until
+            left = _is_left_in(kept) or len(got) < 60
+            for each in queue.receive("mail", limit=100, wait="1s"):
+                left = True
+                got[each.body] += 1
+                each.ack()
+        assert kept.stats("bide.outbox").dead == 1
+    relaying.join()
+    assert got.keys() == set(range(60))
+    assert max(got.values()) <= 2
+
+
+async def test_once_the_broker_has_told_its_limit_a_larger_message_does_no_harm_until_the_broker_is_asked_again(
+    new_rabbitmq: NewRabbit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, large = new_rabbitmq(lines=["max_message_size = 100000"]), "x" * 150_000
+    async with AsyncQueue(server.url) as queue:
+        with pytest.raises(TooLarge):
+            await queue.send("mail", large)
+        server.ctl("eval", "application:set_env(rabbit, max_message_size, 200000).")  # of the next channel
+        with pytest.raises(TooLarge):
+            await queue.send_many("mail", [1, large, 2])
+        found = await asyncio.gather(*(queue.send("mail", each) for each in (3, large, 4)), return_exceptions=True)
+        assert [type(each) for each in found] == [Sent, TooLarge, Sent]
+        monkeypatch.setattr(sending, "KNOWN", 0)
+        await queue.send("mail", large)
+        async with asyncio.timeout(PATIENCE):
+            bodies = [(await queue.receive("mail", wait="30s"))[0].body for _ in range(3)]
+        assert sorted(bodies, key=str) == [3, 4, large]
 
 
 @pytest.mark.parametrize(

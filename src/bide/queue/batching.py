@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from bide.engines.base import ANY_PART, MAX_BATCH
-from bide.errors import OutcomeUnknown, Unavailable, Unsupported
+from bide.errors import BadMessage, OutcomeUnknown, Unavailable, Unsupported
 
 E = TypeVar("E")
 T = TypeVar("T")
@@ -238,7 +238,7 @@ class AsyncBatching(Collector[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):
             return
         try:
             answers = await self._call(items)
-        except Unsupported as error:  # one of them, before the engine was called: the others can be done
+        except (BadMessage, Unsupported) as error:  # one of them, and nothing was done: the others can be
             if len(items) == 1:
                 _fail(futures[0], error)
             else:

@@ -142,6 +142,8 @@ class AsyncRabbit(AsyncLacking):
         labels = [label_of(new, self._new_id(), self._due(new.delay, new.at, time)) for new in messages]
         if not labels:
             return []
+        for new in messages:
+            self._sender.check(new.body)
         sent = [Sent(each.id, each.topic, each.due, "created") for each in labels]
         failed = await self._sender.send([(each, new.body) for each, new in zip(labels, messages, strict=True)], time)
         errors = [error for error in failed if error is not None]

@@ -23,6 +23,7 @@ DURABLE = 2  # delivery mode
 BLINK = 0.001  # seconds
 SHORT = 1_000  # characters of an error, if there is no more room
 LARGE = 16_384  # bytes: such a body has left this process before the next message is written
+KNOWN = 300.0  # seconds until the broker is asked again for its largest message, which somebody may have changed
 
 
 class AsyncSender:
@@ -31,6 +32,17 @@ class AsyncSender:
         self._names = names
         self._line = line
         self._topics = topics
+        self._most = 0  # bytes of a message, since the broker has refused a larger one
+        self._told_at = float("-inf")  # by time.monotonic(): when it said so
+
+    def check(self, body: bytes) -> None:
+        """Raises TooLarge for what the broker is known to refuse: then it closes the channel, and what became of all others
+        that were sent on it is not known.
+        """
+        if len(body) > self._most and time.monotonic() < self._told_at + KNOWN:
+            raise TooLarge(
+                f"The broker takes messages of at most {self._most:,} bytes (max_message_size), and this one has {len(body):,}."
+            )
 
     async def send(self, messages: Sequence[tuple[Label, bytes]], now: int) -> list[BideError | None]:
         """Each to its queue, or into the ladder if it is due later. Answers what became of each."""
@@ -88,6 +100,7 @@ class AsyncSender:
     async def _publish(
         self, channel: AbstractChannel, exchange: str, key: str, text: str, id: str, body: bytes, expiration: str | None = None
     ) -> None:
+        self.check(body)
         properties = Basic.Properties(headers={HEADER: text}, delivery_mode=DURABLE, message_id=id, expiration=expiration)
         try:
             with told(self._address.shown, acts=True):
@@ -102,10 +115,9 @@ class AsyncSender:
                 )
         except BideError as error:
             most = size_limit(error)
-            if most is not None and len(body) > most:
-                raise TooLarge(
-                    f"The broker takes messages of at most {most:,} bytes (max_message_size), and this one has {len(body):,}."
-                ) from error
+            if most is not None:
+                self._most, self._told_at = most, time.monotonic()
+                self.check(body)
             raise
 
     async def _unblocked(self, channel: AbstractChannel) -> None:
