@@ -1,7 +1,7 @@
 """Whatever is cancelled, refused or lost on the way: no message stays with a process that does nothing with it."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from bide.errors import QueueFull
 from bide.testing.contract.bench import ending
 from tests.rabbitmq.conftest import New
 from tests.redis.away import COLOURS, Either
+from tests.worker.conftest import once
 
 LEASE = 600_000
 
@@ -91,6 +92,43 @@ async def test_a_tending_that_is_cancelled_gives_back_leases_that_have_ended(new
     await _cancel_at(stop, asyncio.create_task(one.tend(now=claimed.due + 10 * LEASE)))
     again = await _claimed(other)
     assert (again.body, again.attempt) == (b"x", 2)
+
+
+async def test_a_receiver_that_is_cancelled_as_it_is_woken_wakes_another_one(new: New, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = await new()
+    for each in ("SWEEP", "SURPLUS", "IDLE"):
+        monkeypatch.setattr(inbox, each, 600.0)
+    first = asyncio.create_task(one.wait(["mail"], 600.0))
+    await once(lambda: len(one._inbox._asleep) == 1)
+    second = asyncio.create_task(one.wait(["mail"], 600.0))
+    await once(lambda: len(one._inbox._asleep) == 2)
+    wake = one._inbox._sleepers.wake
+
+    def wake_and_cancel(topics: Iterable[str]) -> None:
+        wake(topics)
+        first.cancel()
+
+    monkeypatch.setattr(one._inbox._sleepers, "wake", wake_and_cancel)
+    await one.put([NewMessage("mail", b"x")])
+    async with asyncio.timeout(20):
+        await second
+    assert first.cancelled()
+    await _claimed(one)
+
+
+async def test_receivers_of_other_topics_take_no_messages_from_other_programs(
+    new: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = await new(), await new(apart=True)
+    for each in ("SURPLUS", "IDLE"):
+        monkeypatch.setattr(inbox, each, 600.0)
+    waiting = []
+    for topic in ("news", "post", "mail"):
+        waiting.append(asyncio.create_task(one.wait([topic], 600.0)))
+        await once(lambda: len(one._inbox._asleep) == len(waiting))
+    await one.put([NewMessage("mail", b"x") for _ in range(3)])
+    await asyncio.gather(*(_claimed(other) for _ in range(2)))
+    await asyncio.gather(*waiting)
 
 
 @pytest.mark.parametrize("verb", ["Channel.Flow", "Basic.Qos", "Basic.Consume"])

@@ -59,7 +59,7 @@ class AsyncInbox:
         self._here: dict[str, deque[Arrived]] = {}  # by topic; for all that are received
         self._sleepers: Sleepers[str] = Sleepers()
         self._asleep: set[AsyncSignal] = set()
-        self._waiting = 0  # callers that sleep, or are about to
+        self._waiting: Counter[str] = Counter()  # by topic: callers that sleep, or are about to
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stopping: set[str] = set()  # topics
         self._look: asyncio.TimerHandle | None = None
@@ -167,12 +167,12 @@ class AsyncInbox:
 
     async def wait(self, topics: Sequence[str], timeout: float) -> None:
         """Sleep until a message of these topics is here."""
-        self._waiting += 1
+        self._waiting.update(topics)
         try:
-            await self._add(dict.fromkeys(topics, self._waiting), self._used())
+            await self._add({topic: self._waiting[topic] for topic in topics}, self._used())
             await self._sleep(topics, min(timeout, SWEEP))
         finally:
-            self._waiting -= 1
+            self._waiting -= Counter(topics)
 
     async def close(self) -> None:
         """Give back what nobody has claimed, and hang up: what is not given back before counts as an attempt."""
@@ -223,6 +223,10 @@ class AsyncInbox:
         self._asleep.add(signal)
         try:
             await signal.wait(timeout)
+        except asyncio.CancelledError:
+            if sleeper.woken_by is not None:
+                self._sleepers.wake([sleeper.woken_by])
+            raise
         finally:
             self._asleep.discard(signal)
             self._sleepers.remove(sleeper)
