@@ -13,6 +13,7 @@ from bide import AsyncQueue, Queue
 from bide.engines.postgres import telling
 from bide.engines.postgres.aio.waking import AsyncWaking
 from bide.engines.postgres.sync.waking import Waking
+from bide.engines.postgres.telling import AGAIN
 from tests.sqlite.conftest import Child
 from tests.worker.conftest import once
 
@@ -310,6 +311,32 @@ async def test_a_receiver_that_is_cancelled_when_it_was_woken_wakes_another_one(
         assert first.cancelled()
         reading.cancel()
         await asyncio.wait({reading})
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("then", ["cancelled", "busy"])
+async def test_a_message_that_will_be_due_does_not_wait_for_the_receiver_that_was_told_of_it(
+    then: str, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_sweeps(monkeypatch)
+    async with AsyncQueue(postgres_url) as sender, AsyncQueue(postgres_url) as receiver:
+        waking = await waking_of(receiver)
+        await receiver.receive("t", wait=0.1)  # it listens
+        told = asyncio.create_task(receiver.receive("t", "other", wait=60))
+        await once(lambda: len(waking._asleep) == 1)
+        idle = asyncio.create_task(receiver.receive("t", wait=60))
+        await once(lambda: len(waking._asleep) == 2)
+        await sender.send("t", "later", delay=2)
+        await once(lambda: 0 < waking._heard_of.at("t") < time.monotonic() - 2 * max(AGAIN))
+        await once(lambda: len(waking._asleep) == 2)
+        if then == "cancelled":
+            told.cancel()
+            await asyncio.wait({told})
+        else:
+            await sender.send("other", "now")
+            assert [each.body for each in await told] == ["now"]
+        async with asyncio.timeout(20):
+            assert [each.body for each in await idle] == ["later"]
 
 
 async def waking_of(queue: AsyncQueue) -> AsyncWaking:

@@ -134,7 +134,8 @@ class AsyncPostgres(AsyncEngine):
         claim, self._ahead, took, unreadable = rows.claim_of(await self._ask("claim", args))
         if unreadable:
             await self._bury(unreadable, now)
-        waking.looked(topics, began)
+        soon = (claim.next_due - claim.now) / 1000 if now is None and claim.next_due is not None else 0.0
+        waking.looked(topics, began, time.monotonic() + soon if soon > 0 else None)
         if claim.next_due is not None and claim.next_due <= claim.now:
             await waking.told(waking.claims, topics, quiet, began, claim.next_due)
         if now is not None:

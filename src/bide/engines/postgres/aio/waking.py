@@ -62,19 +62,23 @@ class AsyncWaking:
                 await self._connections.run(filled(CALLS["tell"], self._channel), [late, due], repeats=False)
                 telling.told(late, now)
 
-    def looked(self, topics: Sequence[str], began: float) -> None:
-        """A claim that began then has ended. Others may have to follow, after the last notification."""
+    def looked(self, topics: Sequence[str], began: float, due: float | None) -> None:
+        """A claim that began then has ended. Others may have to follow, after the last notification.
+
+        due: when a message of these topics will be due, as far as the claim knows. Its caller may be gone or busy by then.
+        """
         self._looked.note(topics, began)
         for topic in topics:
-            self._note_again(topic, looked=began)
+            self._note_again(topic, looked=began, due=due)
         if time.monotonic() > began + MOMENT:  # it took so long that what was heard meanwhile may be forgotten
             with self._lock:
                 self._sleepers.wake(topics)
 
-    def _note_again(self, topic: str, *, looked: float) -> None:
+    def _note_again(self, topic: str, *, looked: float, due: float | None = None) -> None:
         again = look_again(max(self._heard_of.at(topic), self._since), looked)
-        if again is not None:
-            self._again[topic] = again
+        late = due + AGAIN[0] if due is not None else None  # who knows of it looks first, and notes what comes after it
+        if again is not None or late is not None:
+            self._again[topic] = min(each for each in (again, late) if each is not None)
         else:
             self._again.pop(topic, None)
 
@@ -137,7 +141,7 @@ class AsyncWaking:
             if time.monotonic() > self._heard + SILENT:
                 await self._listening.execute(b"select 1")  # or a network that has gone silent would be taken for an idle one
                 self._heard = time.monotonic()
-            until = min([end, *self._checks()])
+            until = min([end, time.monotonic() + POLL, *self._checks()])  # a claim may note meanwhile when to look again
             async for note in self._listening.notifies(timeout=max(0.0, until - time.monotonic()), stop_after=1):
                 with self._lock:
                     self._hear(note.payload)
