@@ -339,6 +339,21 @@ async def test_a_message_that_will_be_due_does_not_wait_for_the_receiver_that_wa
             assert [each.body for each in await idle] == ["later"]
 
 
+@pytest.mark.server
+async def test_no_wake_up_is_kept_for_a_topic_that_nobody_receives_here(postgres_url: str) -> None:
+    async with AsyncQueue(postgres_url) as sender, AsyncQueue(postgres_url) as receiver:
+        waking = await waking_of(receiver)
+        await receiver.receive("t", wait=0.1)  # it listens
+        waiting = asyncio.create_task(receiver.receive("t", wait=60))
+        await once(lambda: waking._leader is not None)
+        for n in range(10):
+            await sender.send(f"reply.{n}", n)
+        await once(lambda: waking._heard_of.at("reply.9"))
+        assert not waking._sleepers._kept
+        await sender.send("t", 1)
+        assert [each.body for each in await waiting] == [1]
+
+
 async def waking_of(queue: AsyncQueue) -> AsyncWaking:
     await queue.stats()  # it is open
     verbs = vars(await queue.session.engine())["_verbs"]

@@ -176,7 +176,8 @@ class AsyncWaking:
             topic, due = note
             self._lower(topic, due)
             self._heard_of.note([topic], self._heard)
-            self._sleepers.wake([topic])
+            if self._sleepers.has(topic) or self._looked.at(topic):  # nobody here comes for another topic's wake-up
+                self._sleepers.wake([topic])
             if self._sleepers.has(topic):
                 self._others_sleep = self._heard
 
