@@ -19,13 +19,19 @@ def plain(redis_url: str, shards: int) -> str:
     return f"{redis_url}?timeout=0.5&shards={shards}"
 
 
+async def running_and_ended(queue: AsyncQueue) -> list[str]:
+    """The ids of two messages."""
+    running, ended = [each.id for each in await queue.send_many("t", [1, 2])]
+    held = {each.id: each for each in await queue.receive("t", limit=2)}
+    await held[ended].ack()
+    return [running, ended]
+
+
 @both_colours
 @spread
 async def test_a_refusal_needs_no_confirmation(plain: str, colour: str) -> None:
     async with AsyncQueue(plain) as queue, Either(f"{plain}&confirm=replicas:1", colour) as other:
-        running, ended = [each.id for each in await queue.send_many("t", [1, 2])]
-        held = {each.id: each for each in await queue.receive("t", limit=2)}
-        await held[ended].ack()
+        running, ended = await running_and_ended(queue)
         assert await other.do("cancel", running) is CancelResult.RUNNING
         assert await other.do("cancel", ended) is CancelResult.GONE
         assert await other.do("cancel", topic="t", key="never") is CancelResult.GONE
@@ -38,9 +44,7 @@ async def test_a_refusal_needs_no_confirmation(plain: str, colour: str) -> None:
 @spread
 async def test_what_changed_nothing_is_answered_also_in_a_batch_that_changed_something(plain: str, colour: str) -> None:
     async with AsyncQueue(plain) as queue, Either(f"{plain}&confirm=replicas:1", colour) as other:
-        running, ended = [each.id for each in await queue.send_many("t", [1, 2])]
-        held = {each.id: each for each in await queue.receive("t", limit=2)}
-        await held[ended].ack()
+        running, ended = await running_and_ended(queue)
         pending = (await queue.send("t", 3, delay="1h")).id
         with pytest.raises(ConfirmTimeout, match="All 3 were answered, but 1 of them not confirmed") as told:
             await other.do("cancel_many", [running, ended, pending])
