@@ -250,7 +250,7 @@ def test_a_row_that_the_queue_does_not_take_goes_back(bide: Bide, old: Old, fold
     command = (*COMMAND, "--key-field", "note", "--source", old.url)
     held = bide(*command)
     assert held.code == 1
-    assert "only --undo can say how" in held.err
+    assert "Only --undo can say how" in held.err
     assert len(old.do("select name from bide_adopt")) == 3
     ended = bide(*command, "--undo", UNDO)
     told = json.loads(ended.out)

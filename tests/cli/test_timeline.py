@@ -36,7 +36,7 @@ def test_a_bar_is_as_long_as_its_count(bide: Bide, planned: Queue) -> None:
     assert abs(shown[1][1] - 2 * shown[0][1]) <= 1
     assert shown[2][1] == 0
     assert max(len(line) for line in ended.out.splitlines()) == 80
-    assert ended.err == "4 of 6 pending messages fall due in this time. 1 is due now.\n"
+    assert ended.err == "Due in this time: 4 of 6 pending messages. 1 is due now.\n"
     assert [count for count, _ in bars(bide("timeline", "--buckets", "4").out)] == [1, 2, 1, 1]
 
 

@@ -153,7 +153,7 @@ def test_a_close_in_the_middle_of_a_receive_is_never_kept_waiting(
         queue.receive("t")
     [answer] = came
     assert answer is None or "signal handler" in str(answer)
-    told = "1 messages could not be given back and come back when their leases end"
+    told = "1 message could not be given back, until the lease ends"
     assert (told in caplog.text) is (engine != "redis")
 
 

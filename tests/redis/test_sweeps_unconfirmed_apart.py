@@ -66,7 +66,7 @@ async def test_all_is_done_and_the_server_that_did_not_confirm_is_named(group: R
         place = await place_of(group, queue, 2)
     assert str(short.value) == (
         f"All is done, {ALL} messages, but not all of it confirmed: {place} has done it, but did not confirm it: 0 of 1 "
-        "replicas had it in time. A failover may undo it. In that case, do the same again."
+        "replica had it in time. A failover may undo it. In that case, do the same again."
     )
     assert (stats.ready, stats.dead) == (requeued, 0)
 
@@ -130,7 +130,7 @@ async def test_a_command_names_the_server(group: RedisCluster) -> None:
     assert (ended.code, ended.out) == (1, f"Requeued {ALL} of {ALL} dead letters of t.\n")
     assert ended.err == (
         f"bide: All is done, but not all of it confirmed: {place} has done it, but did not confirm it: 0 of 1 "
-        "replicas had it in time. A failover may undo it. In that case, do the same again.\n"
+        "replica had it in time. A failover may undo it. In that case, do the same again.\n"
     )
 
 

@@ -56,7 +56,7 @@ def test_the_newest_of_each_value_is_called(queue: Any, do: Any, places: Any, ca
     handled = do(queue.testing.advance(0))
     assert called == [("c", 2), ("a", 3), ("b", 3)]
     assert outcomes(handled).count("left out") == 8
-    assert "leaves out 1 overdue messages; 1 so far" in caplog.text
+    assert "leaves out 1 overdue message; 1 so far" in caplog.text
     assert do(queue.stats("car.at")).pending == 0
 
 

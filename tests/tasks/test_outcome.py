@@ -229,6 +229,6 @@ def test_of_a_message_that_has_had_more_attempts_than_its_task_allows_now_nothin
     over = spent(3, 1)
     assert over is not None
     assert over.error is not None
-    assert over.error.startswith("It has had 2 of 1 attempts")
+    assert over.error.startswith("It has had 2 of 1 attempt")
     assert "failed while its task had more" in over.error
     assert spent(1, 1) is None

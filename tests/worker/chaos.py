@@ -42,7 +42,7 @@ REQUEUE = 0.5  # seconds
 LOOK = 0.25  # seconds, for the processes of supervisors
 MISHAPS = ("start no", "fail in", "hang in", "cut", "fill", "set")
 LOGS = ("hang", "fail to flush")
-LOST = ("lost in attempt #: its handler is told", "were lost before the claim")  # what workers say of leases
+LOST = ("lost in attempt #: its handler is told", "after its leases had ended")  # what workers say of leases
 SENDERS = ("sender", "async-sender", "meddler")
 
 

@@ -107,6 +107,13 @@ def test_a_relative_file_is_shown_with_its_whole_path(shop: Shop) -> None:
     assert f"sqlite:///{shop.folder}/here.db" in said_at_first(shop)
 
 
+def test_the_banner_counts_one_as_one(shop: Shop) -> None:
+    shop.write(HANDLERS)
+    first = said_at_first(shop, "--processes", "1", "--concurrency", "2", "--slots", "mail=1")
+    assert "limits   1 process with 2 concurrent handlers, 2 of them in threads" in first
+    assert "  mail  →  shop.mail, 1 slot reserved\n" in first
+
+
 def test_options_change_what_the_banner_tells(shop: Shop) -> None:
     shop.write(HANDLERS)
     first = said_at_first(

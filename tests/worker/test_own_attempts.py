@@ -72,7 +72,7 @@ async def test_a_message_whose_last_attempt_was_killed_is_buried_before_its_hand
 
     [dead] = await queue.messages("charge", state="dead")
     assert (dead.id, dead.attempt, dead.last_error) == (held.id, 2, told[0])
-    assert told[0].startswith("It has had 1 of 1 attempts, and the last did not come to an end")
+    assert told[0].startswith("It has had 1 of 1 attempt, and the last did not come to an end")
 
 
 @ENGINES

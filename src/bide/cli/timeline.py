@@ -14,6 +14,7 @@ from bide.cli.output import echo, echo_json, is_terminal, is_unicode, local, not
 from bide.cli.queues import QueueOptions, complete_topics
 from bide.clock import epoch_ms
 from bide.core import json_shapes
+from bide.core.amounts import plural
 from bide.core.when import duration_ms
 from bide.types import Span
 
@@ -75,7 +76,7 @@ def timeline(
     shown = sum(each.messages for each in spans)
     about = "about " if pending.about else ""
     ready = f"{pending.ready:,} {'is' if pending.ready == 1 else 'are'} due now"
-    note(f"{shown:,} of {about}{pending.pending:,} pending messages fall due in this time. {ready}.")
+    note(f"Due in this time: {shown:,} of {about}{plural(pending.pending, 'pending message')}. {ready}.")
     return Exit.OK
 
 

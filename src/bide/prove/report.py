@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from bide.core.amounts import plural
 from bide.engines.base import Capabilities
 from bide.prove.record import Record
 
@@ -100,7 +101,7 @@ def _page(report: Report) -> Iterable[str]:
     yield f"late by ms{_listed(report.lateness)}; {report.seconds:.1f} s of history"
     for name, found in report.violations.items():
         yield ""
-        yield f"BROKEN, {len(found):,} times: {name}: {INVARIANTS[name]}"
+        yield f"BROKEN, {plural(len(found), 'time')}: {name}: {INVARIANTS[name]}"
         yield from _broken(found)
 
 

@@ -4,6 +4,7 @@ import re
 from typing import NamedTuple, TypeVar
 
 from bide.core import options
+from bide.core.amounts import plural
 from bide.core.when import duration_ms
 from bide.engines.base import Scanned, Stored, Swept
 from bide.errors import BadOption, ConfirmTimeout, OutcomeUnknown, Unavailable
@@ -75,7 +76,7 @@ class Step(NamedTuple):
                 f"done, {self.done:,} in all: try again later for the rest.{short}"
             )
         if self.unconfirmed:
-            raise ConfirmTimeout(f"All is done, {self.done:,} messages, but {self.short}")
+            raise ConfirmTimeout(f"All is done, {plural(self.done, 'message')}, but {self.short}")
 
 
 def complete(found: C) -> C:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+from bide.core.amounts import plural
 from bide.engines.aio import AsyncEngine
 from bide.engines.gates import Held
 from bide.errors import EngineError, OutcomeUnknown
@@ -78,7 +79,7 @@ class Entrance(Collector[Handling]):
             await self._retrying.lose(error, line.part)
             return
         except Exception:  # nobody foresaw it, and one of them may be the cause
-            _log.exception("The engine broke down over the limits of %d messages", len(passages))
+            _log.exception("The engine broke down over the limits of %s", plural(len(passages), "message"))
             self._again(line, passages, singly=True) if len(passages) > 1 else self._put_aside(*passages[0])
             return
         self._retrying.regain(line.part)

@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from bide.blocking import AsyncApart
+from bide.core.amounts import plural
 from bide.engines.base import MAX_BATCH
 from bide.errors import EngineError
 from bide.logs import Log
@@ -188,7 +189,7 @@ class Service:
             await asyncio.sleep(self._plan.lease_ms / 1000 / (2 * BEATS))
             with contextlib.suppress(EngineError):  # then nobody gets through: the heartbeat and the claims say so
                 if renewed := await receiver.renew():
-                    _log.warning("The heartbeat is late, so the worker has renewed leases by another connection: %d", renewed)
+                    _log.warning("The heartbeat is late: the worker has renewed %s itself.", plural(renewed, "lease"))
 
     def health(self) -> Health:
         if not self.begun.is_set():

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
+from bide.core.amounts import plural
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, End, Ended
 from bide.errors import ConfirmTimeout, EngineError, OutcomeUnknown
@@ -95,7 +96,7 @@ class Settling(Collector[Entry]):
             await self._retrying.lose(error, line.part)
             return
         except Exception:  # nobody foresaw it, and one of them may be the cause
-            _log.exception("The engine broke down over the ends of %d messages", len(batch))
+            _log.exception("The engine broke down over the ends of %s", plural(len(batch), "message"))
             if len(batch) > 1:
                 line.bring_again(batch, singly=True)
                 return
@@ -113,7 +114,7 @@ class Settling(Collector[Entry]):
         self.unconfirmed += sum(answer is None for answer in told)
         if time.monotonic() - self._told >= AGAIN:
             self._told = time.monotonic()
-            _log.warning("The ends of %d messages were not confirmed, so far: %s", self.unconfirmed, error)
+            _log.warning("The ends of %s were not confirmed, so far: %s", plural(self.unconfirmed, "message"), error)
         return [answer or "done" for answer in told]
 
 

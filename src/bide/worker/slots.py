@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from bide.core import options
+from bide.core.amounts import plural
 from bide.engines.base import SWEEP
 from bide.errors import BadOption
 
@@ -262,7 +263,7 @@ def _checked(slots: Mapping[str, int], topics: Collection[str], concurrency: int
             )
     if sum(kept.values()) > concurrency - (len(topics) > len(kept)):
         raise BadOption(
-            f"slots keeps {sum(kept.values())} places and there are {concurrency}: leave at least one for the other topics."
+            f"slots keeps {plural(sum(kept.values()), 'place')} of {concurrency}: leave at least one for the other topics."
         )
     return kept
 
@@ -271,6 +272,6 @@ def _check_threads(slots: Mapping[str, int], in_threads: Collection[str], thread
     kept = sum(slots.get(topic, 0) for topic in in_threads)
     if kept > threads - any(topic not in slots for topic in in_threads):
         raise BadOption(
-            f"slots keeps {kept} places for sync tasks and there are {threads} threads: keep fewer, or give more threads=, "
-            "at least one for the other sync tasks."
+            f"slots keeps {plural(kept, 'place')} for sync tasks, of {plural(threads, 'thread')}: keep fewer, or give more "
+            "threads=, at least one for the other sync tasks."
         )

@@ -14,6 +14,7 @@ from bide.adopt.source import Entries, Found, Held, Names, Refused, Unreadable, 
 from bide.adopt.table.database import Database, Row
 from bide.adopt.table.rows import Columns, known, message, plain
 from bide.adopt.table.sql import named_in
+from bide.core.amounts import plural
 from bide.errors import BideError, ConfigError
 
 SIDE = "create table if not exists bide_adopt (name text primary key, source text not null, taken bigint not null, entry text)"
@@ -122,7 +123,7 @@ class Table:
     def give_back(self, names: Sequence[str]) -> None:
         if self._said.undo is None:
             raise ConfigError(
-                f"{len(names):,} rows are to go back to {self.shown}, and only --undo can say how: a statement as --take, "
+                f"Only --undo can say how {plural(len(names), 'row')} of {self.shown} go back: a statement as --take, "
                 "which makes the row with :id wait again. They are held in the table bide_adopt: run the command again with it."
             )
         entries = [self._entries[name] for name in names]
@@ -132,7 +133,9 @@ class Table:
         self._database.begin()
         try:
             if (changed := self._database.do(self._said.undo, [_values(each) for each in entries])) != len(entries):
-                raise ConfigError(f"--undo changed {changed} rows in place of {len(entries)}: it must change the row with :id.")
+                raise ConfigError(
+                    f"--undo changed {plural(changed, 'row')} in place of {len(entries)}: it must change the row with :id."
+                )
             self._database.do(DELETE, [{"name": name} for name in names])
             self._database.commit()
         except BaseException:
@@ -169,8 +172,8 @@ class Table:
         changed = self._database.do(self._said.take, [_values(entry) for entry, _ in wanted])
         if changed != len(wanted):
             raise ConfigError(
-                f"--take changed {changed} rows in place of {len(wanted)}, and was taken back. It must change the row with "
-                f":{self._columns.id}, and no other.{self._not_unique([entry for entry, _ in wanted])}"
+                f"--take changed {plural(changed, 'row')} in place of {len(wanted)}, and was taken back. It must change the "
+                f"row with :{self._columns.id}, and no other.{self._not_unique([entry for entry, _ in wanted])}"
             )
         self._check_hidden({known(entry[self._columns.id]) for entry, _ in wanted})
         now = time.time_ns() // 1_000_000

@@ -16,6 +16,7 @@ from bide.cli.output import note
 from bide.cli.worker import health, logs
 from bide.cli.worker.load import WorkerOptions, check_processes, check_slots, load_target, make_worker
 from bide.cli.worker.reload import reloaded
+from bide.core.amounts import plural
 from bide.logs import Log
 from bide.worker import Worker
 from bide.worker.ending import end_process, flush, give_time
@@ -56,17 +57,17 @@ def run(options: WorkerOptions) -> int:
 def print_banner(options: WorkerOptions, found: Worker) -> None:
     setup = found.queue.session.setup
     plan, served = found.plan, found.tasks()
-    processes = "this process" if options.processes is None else f"{options.processes} processes, each"
+    processes = {None: "this process", 1: "1 process"}.get(options.processes, f"{options.processes} processes, each")
     note(f"bide {bide.__version__} worker")
     note(f"  engine   {setup.source.shown}, namespace {setup.source.namespace}")
     note(
-        f"  limits   {processes} with {plan.concurrency} concurrent handlers, {plan.threads} of them in threads; "
+        f"  limits   {processes} with {plural(plan.concurrency, 'concurrent handler')}, {plan.threads} of them in threads; "
         f"lease {plan.lease_ms / 1000:g} s, grace {plan.grace:g} s"
     )
     widest = max(map(len, served))
     for topic, task in sorted(served.items()):
         kind = "" if task.is_async else " (in a thread)"
-        kept = f", {plan.slots[topic]} slots reserved" if topic in plan.slots else ""
+        kept = f", {plural(plan.slots[topic], 'slot')} reserved" if topic in plan.slots else ""
         note(f"  {topic:<{widest}}  →  {task.name}{kind}{kept}")
     threads = sorted(topic for topic, task in served.items() if not task.is_async and task.timeout is not None)
     if threads and options.processes is None:

@@ -193,9 +193,8 @@ class _Examination:
             if name not in ("message", "dead", "answer"):
                 continue
             when = "never vacuumed" if vacuumed is None else f"vacuumed {amounts.span(vacuumed) or '0 s'} ago"
-            what = (
-                f"{live:,} rows, {dead:,} dead ones, {amounts.size(size)} of which {amounts.size(indexes)} are indexes; {when}"
-            )
+            rows = f"{amounts.plural(live, 'row')}, {dead:,} dead"
+            what = f"{rows}, {amounts.size(size)} of which {amounts.size(indexes)} are indexes; {when}"
             advice = "autovacuum can't keep up, or an old transaction hinders it"
             yield _judged(f"table {name}", what, "warn", advice, when=dead > FEW and dead > MANY_DEAD * (live + dead))
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bide.core.amounts import plural
 from bide.engines.redis.failures import lacking
 from bide.errors import ConfigError
 
@@ -41,7 +42,7 @@ class Confirmation(NamedTuple):
             return ""
         if self.on_disk:
             return "it was not written to the disk in time"
-        return f"{had} of {self.needed} replicas had it in time"
+        return f"{had} of {plural(self.needed, 'replica')} had it in time"
 
 
 def confirmation(asked: str, timeout: float) -> Confirmation | None:

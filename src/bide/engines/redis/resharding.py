@@ -10,6 +10,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from bide.core.amounts import plural
 from bide.engines.redis.failures import REMEMBERED, OtherSpread
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.spread import MOST, Generation, Spread
@@ -68,8 +69,8 @@ class Resharding:
             new = old.with_new(size)
         except ValueError:
             raise BadOption(
-                f"{len(old.live)} shards are in use, and {size} more are too many, as {MOST} is the limit. Name fewer, or wait "
-                "until older ones are empty."
+                f"{plural(size, 'more shard')} would be too many: {len(old.live)} in use, and {MOST} is the limit. Name "
+                "fewer, or wait until older ones are empty."
             ) from None
         new = Spread(new.epoch, [*old.generations, self._placed(new.current)])
         self._pause_alike(new)

@@ -88,7 +88,10 @@ def _inside(connection: sqlite3.Connection, path: str) -> Iterator[Finding]:
     yield _judged("journal_mode", journal, "bad", "set it back: pragma journal_mode = wal", when=journal != "wal")
     pages, free, size = int(pragma("page_count")), int(pragma("freelist_count")), int(pragma("page_size"))
     yield Finding("size", amounts.size(pages * size))
-    yield Finding("free", f"{amounts.size(free * size)} in {free:,} pages, used for what comes next or given back by upkeep")
+    yield Finding(
+        "free",
+        f"{amounts.size(free * size)} in {amounts.plural(free, 'page')}, used for what comes next or given back by upkeep",
+    )
     wal = _size(path + "-wal")
     advice = "something reads for very long and keeps it from being cut"
     yield _judged("wal", amounts.size(wal), "warn", advice, when=wal > LONG_WAL)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import TypeAlias
 
+from bide.core.amounts import plural
 from bide.prove.facts import LOST_CLAIMS, ROLLBACK, Act, Delivered, Facts, Message
 from bide.prove.report import Findings, Terms
 from bide.prove.rules.times import MS, made, slack
@@ -35,7 +36,7 @@ def judge(facts: Facts, terms: Terms, found: Findings) -> None:
             _stale(facts, message, acts, found)
     room = sum(ANY if each.room is None else each.room for each in facts.unseen)
     if gaps > room:
-        found.broken("attempts", None, f"{gaps} attempts are in no record, and at most {room} can have gone unseen")
+        found.broken("attempts", None, f"{plural(gaps, 'attempt')} in no record, and at most {room} can have gone unseen")
 
 
 def _by_token(acts: Iterable[Act]) -> Acts:

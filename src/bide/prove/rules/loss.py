@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from bide.core.amounts import plural
 from bide.prove.facts import Facts, Look, Message
 from bide.prove.report import Findings, Terms
 
@@ -14,7 +15,7 @@ def judge(facts: Facts, terms: Terms, found: Findings) -> None:
     missing = [each for each in facts.messages.values() if _is_missing(each) and not _may_be_forgotten(facts, each)]
     if look is None:
         if missing:
-            found.doubts.append(f"{len(missing):,} messages came to no end, and nobody has looked at what is left.")
+            found.doubts.append(f"{plural(len(missing), 'message')} came to no end, and nobody has looked at what is left.")
         return
     last = max((each.now for message in facts.messages.values() for each in message.deliveries), default=0)
     missing = [each for each in missing if not _may_have_expired(each, last) and _sent_before(each, look)]

@@ -4,6 +4,7 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 
+from bide.core.amounts import plural
 from bide.engines.base import SWEEP, Hold
 from bide.errors import Unavailable
 from bide.logs import Log
@@ -47,7 +48,9 @@ async def listen(
                 if len(held) == limit:
                     cycles.collect()
             if full == PATIENCE:
-                _log.warning("listen(%r) has held %d deliveries for a minute, and none ended: see limit=", topics[0], limit)
+                _log.warning(
+                    "listen(%r) has held %s for a minute without an end: see limit=", topics[0], plural(limit, "message")
+                )
             while following := _following(fresh, held):
                 yield following.pop()
     except Unavailable:

@@ -3,6 +3,7 @@
 
 from collections.abc import Hashable, Sequence
 
+from bide.core.amounts import plural
 from bide.engines.base import ANY_PART, MAX_BATCH, Claimed, Ref
 from bide.engines.gates import Spend
 from bide.engines.sync import Engine
@@ -52,7 +53,7 @@ class CatchingUp:
         """Once at WARNING each time that the count has doubled: there may be a million."""
         before, self._left_out = self._left_out, self._left_out + left_out
         tell = _log.warning if self._left_out.bit_length() > before.bit_length() else _log.info
-        tell("catch_up of %s leaves out %d overdue messages; %d so far", task.name, left_out, self._left_out)
+        tell("catch_up of %s leaves out %s; %d so far", task.name, plural(left_out, "overdue message"), self._left_out)
 
     def _latest(self, task: Definition, overdue: Overdue, late: Sequence[Claimed], now: int) -> list[Outcome | None]:
         topic = late[0].topic

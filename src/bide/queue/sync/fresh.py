@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeAlias, TypeVar
 
+from bide.core.amounts import plural
 from bide.engines.base import MAX_BATCH, SWEEP, End
 from bide.engines.sync import Engine
 from bide.errors import BideError, EngineError, Unavailable
@@ -179,7 +180,7 @@ class Fresh:
 
 
 def _told(count: int, error: EngineError) -> None:
-    _log.warning("%d messages could not be given back and come back when their leases end: %s", count, error)
+    _log.warning("%s could not be given back, until the lease ends: %s", plural(count, "message"), error)
 
 
 def _briefly(give_back: Callable[[], None]) -> None:

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
+from bide.core.amounts import plural
 from bide.core.codec import JSON, decode
 from bide.engines.base import Claim, Claimed, End, Ended, Hold
 from bide.engines.sync import Engine
@@ -71,5 +72,5 @@ class Opener:
         holds = [Hold(each.topic, each.id, each.token) for each in claim.messages]
         answers = self._engine.extend(holds, lease_ms, brief=True)
         if lost := answers.count(False):
-            _log.warning("The leases of %d messages were lost before the claim of them was answered: others handle them", lost)
+            _log.warning("A claim was answered after its leases had ended: %s left to others", plural(lost, "message"))
         return replace(claim, messages=[each for each, held in zip(claim.messages, answers, strict=True) if held])

@@ -4,6 +4,7 @@
 import time
 from collections.abc import Mapping
 
+from bide.core.amounts import plural
 from bide.engines.base import Window
 from bide.engines.sync import Engine
 from bide.errors import QueueFull
@@ -61,6 +62,6 @@ class Rooms:
         pending, most = self._rooms[topic].pending, self._most.get(topic, 0)
         many = "" if count == 1 else f", and these are {count:,} more"
         return QueueFull(
-            f"{topic} holds {pending:,} pending messages{many}: its most_pending is {most:,}. Send less, start more workers, "
-            "or have send_many wait for room with wait=."
+            f"{topic} holds {plural(pending, 'pending message')}{many}: its most_pending is {most:,}. Send less, start more "
+            "workers, or have send_many wait for room with wait=."
         )

@@ -3,6 +3,7 @@
 import random
 from typing import NamedTuple
 
+from bide.core.amounts import plural
 from bide.core.backoff import USUAL, wait_ms
 from bide.core.when import MAX_DELAY_MS, duration_ms
 from bide.engines.base import Claimed, Verdict
@@ -133,10 +134,8 @@ def spent(attempt: int, most: int) -> Outcome | None:
     """What becomes of a message that has had all its attempts, and whose handler must not begin again; None for others."""
     if attempt <= most:
         return None
-    told = (
-        f"It has had {attempt - 1} of {most} attempts, and the last did not come to an end: its worker died, froze or took too "
-    )
-    return Outcome("dead", 0, f"{told}long. Or it failed while its task had more attempts.")
+    had = f"It has had {attempt - 1} of {plural(most, 'attempt')}, and the last did not come to an end"
+    return Outcome("dead", 0, f"{had}: its worker died, froze or took too long. Or it failed while its task had more attempts.")
 
 
 def decisive(error: BaseException) -> BaseException:

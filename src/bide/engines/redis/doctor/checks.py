@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import redis.exceptions as theirs
 
-from bide.core.amounts import size, span
+from bide.core.amounts import plural, size, span
 from bide.engines.base import Finding
 from bide.engines.redis.doctor.look import Look, refusal, text_of
 from bide.engines.redis.failures import layout_advice
@@ -101,7 +101,9 @@ def persistence(look: Look) -> Iterator[Finding]:
         yield _warn("persistence", f"no append-only file, and whether snapshots are made is not known: {unknown}", advice)
     elif config.get("save"):
         ago = look.microseconds() // 1_000_000 - look.number("rdb_last_save_time")
-        lost = f"all since the last one, {span(ago) or '0s'} ago ({look.number('rdb_changes_since_last_save'):,} changes)"
+        lost = (
+            f"all since the last one, {span(ago) or '0s'} ago ({plural(look.number('rdb_changes_since_last_save'), 'change')})"
+        )
         yield _warn("persistence", f"snapshots only: a crash loses {lost}", advice)
     else:
         yield _warn("persistence", "none: a crash or a restart loses everything", advice)

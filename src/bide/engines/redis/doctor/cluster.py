@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Iterator, Sequence
 
+from bide.core.amounts import plural
 from bide.engines.base import Finding
 from bide.engines.redis import astray
 from bide.engines.redis.client import Address
@@ -33,7 +34,7 @@ def examine(namespace: Namespace) -> list[Finding]:
     holding = [told[place] for place in masters if place in there]
     pairs = [(told[place], [told[each] for each in replicas[place]]) for place in masters]
     return [
-        Finding("mode", f"Redis Cluster, {len(masters)} masters, {len(stops) - len(masters)} replicas"),
+        Finding("mode", f"Redis Cluster, {plural(len(masters), 'master')}, {plural(len(stops) - len(masters), 'replica')}"),
         *_state(list(told.values()) or seeds),
         *_slots(view),
         *_nodes(view, list(told.values())),

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import redis.exceptions as theirs
 
+from bide.core.amounts import plural
 from bide.engines.base import Finding
 from bide.engines.redis.doctor.look import Look, refusal, text_of
 from bide.engines.redis.doctor.view import View, rows
@@ -106,9 +107,11 @@ def moving(visits: Visits, own: Namespace, view: View, told: Mapping[Any, Told])
         source = view.name(move.source)
         value, counts = f"{name} is MIGRATING from {source} to {target}", left.get(move.slot, ())
         if counts and counts[1] < counts[0]:
-            yield Finding("moving", f"{value}, {counts[1]:,} keys to go", "warn", "its shard waits until they are there")
+            yield Finding(
+                "moving", f"{value}, {plural(counts[1], 'key')} to go", "warn", "its shard waits until they are there"
+            )
         else:
-            stuck = f", and none of {counts[0]:,} keys went in {PAUSE:.0f} s" if counts else ""
+            stuck = f", and none of {plural(counts[0], 'key')} went in {PAUSE:.0f} s" if counts else ""
             advice = f"its shard waits: if nobody moves it any more, `redis-cli --cluster fix {source}`"
             yield Finding("moving", value + stuck, "bad", advice)
 
