@@ -275,9 +275,9 @@ def verdict(crowd: Crowd) -> list[str]:
     accused = Counter(what for what, parts in crowd.book.accused if not gone & parts)
     wrong += [f"{what}, {many} times" for what, many in accused.items()]
     calls = [call for call in crowd.book.calls() if not (crowd.unconfirmed and _may_be_unconfirmed(call))]
-    under_way = Counter(call.what for window in crowd.windows for call in calls if _was_under_way(call, window))
+    under_way = Counter(call.what for window in crowd.windows for call in calls if was_under_way(call, window))
     wrong += [f"{many} {what} were under way to the part that went" for what, many in under_way.items() if many > 1]
-    calls = [call for call in calls if not any(_was_under_way(call, window) for window in crowd.windows)]
+    calls = [call for call in calls if not any(was_under_way(call, window) for window in crowd.windows)]
     for window in crowd.windows:
         for what, found in sorted(crowd.book.held_up(calls, window).items()):
             failed, worst = [call for call in found if call.error], max(found, key=lambda each: each.seconds)
@@ -291,7 +291,7 @@ def _may_be_unconfirmed(call: Call) -> bool:
     return not call.parts and " send" in call.what and "ConfirmTimeout" in call.error
 
 
-def _was_under_way(call: Call, window: Window) -> bool:
+def was_under_way(call: Call, window: Window) -> bool:
     """It had gone to a part as that went away, and nobody can know whether it was done there."""
     at_once = window.began - PROMPT < call.began < window.gone + AT_ONCE
     return at_once and not call.parts and " send" in call.what and "OutcomeUnknown" in call.error
