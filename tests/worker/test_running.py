@@ -521,8 +521,7 @@ async def test_handlers_that_go_well_say_nothing(memory: AsyncQueue, working: An
         await memory.send_many("a", [{}] * 10)
         async with working(memory):
             await until(lambda: ended(memory))
-
-    assert caplog.records == []
+            assert caplog.records == []
 
 
 async def test_a_handler_sends_the_next_one_under_its_own_key(queue: AsyncQueue, working: Any, until: Any) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from bide.blocking import AsyncApart
@@ -29,7 +30,7 @@ from bide.worker.plan import Plan, batches, limited, served
 from bide.worker.relay import Relay
 from bide.worker.retry import reached
 from bide.worker.slots import Slots
-from bide.worker.telling import tell_unheeded
+from bide.worker.telling import tell_stopped, tell_stopping, tell_unheeded
 from bide.worker.threads import Threads
 from bide.worker.under_way import UnderWay
 from bide.worker.winding_up import wind_up
@@ -143,6 +144,11 @@ class Service:
         try:
             await asyncio.wait({claiming, stopping}, return_when=asyncio.FIRST_COMPLETED)
             self._until = self._loop.time() + self._plan.grace
+            if self._stopping.is_set():
+                telling = self._loop.create_task(
+                    AsyncApart(partial(tell_stopping, len(self._under_way), self._plan.grace)).done()
+                )
+                await asyncio.wait({telling}, timeout=LAST_WORDS)  # logs may hang
             await asyncio.wait({claiming}, timeout=max(self._plan.grace, LAST_WORDS))
         except asyncio.CancelledError:
             self._until = self._loop.time()  # at once
@@ -223,6 +229,8 @@ class Service:
         await ending.see_through(AsyncApart(lambda: self._heartbeat.close(LAST_WORDS / 2)).done())
         if not await ending.see_through(self._close()):
             _log.warning("The engine does not let go: the worker ends without waiting for it.")
+        ends = self._under_way
+        await ending.see_through(AsyncApart(partial(tell_stopped, ends.done, ends.failed, ends.given_back)).done())
         if ending.cancelled:
             raise asyncio.CancelledError
 

@@ -98,6 +98,15 @@ def tell_unheeded(delivery: AsyncDelivery, *, replaced: bool) -> None:
     )
 
 
+def tell_stopping(running: int, grace: float) -> None:
+    _log.info("The worker is stopping: running messages get up to %g s. Running: %d.", grace, running)
+
+
+def tell_stopped(done: int, failed: int, given_back: int) -> None:
+    """`failed`: attempts that failed. `given_back`: by this stop."""
+    _log.info("The worker has stopped. Done: %d. Failed: %d. Given back to the queue: %d.", done, failed, given_back)
+
+
 def name(delivery: AsyncDelivery) -> str:
     return f"Message {delivery.id} of {delivery.topic}"
 

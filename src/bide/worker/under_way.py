@@ -65,6 +65,7 @@ class UnderWay:
         self._handlings: dict[Hold, Handling] = {}
         self.done: int = 0
         self.failed: int = 0
+        self.given_back: int = 0  # since it was told to stop
         self.batches: Batches = Batches(handlers, slots, stopping, self.ended, self.room_changed)
         self.settling: Settling = Settling(opened.engine, self._settled)
         self.leaving: Leaving = Leaving(opened.engine)
@@ -264,6 +265,8 @@ class UnderWay:
                 self.done += 1
             elif end.verdict != "release":
                 self.failed += 1
+            elif self._stopping.is_set():
+                self.given_back += 1
         self._forget([handling for handling, _ in batch])
         self.freed()
 
