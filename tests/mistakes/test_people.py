@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from bide import AsyncQueue, BadMessage, BadOption, BadUrl, ConfigError, Exists, Queue, Unsupported
 from bide.queue import held_up
 
+TROUBLES = Path("docs/troubleshooting.md").read_text("utf-8")
 MISSING = "BIDE_TEST_THAT_IS_NOT_SET"
 
 
@@ -128,6 +130,8 @@ def test_a_sync_call_that_holds_up_an_event_loop_is_told_once(
 
 
 def cancel(order: int, reason: str = "") -> None: ...
+def draw(on: threading.Thread) -> None: ...
+def draw_many(numbers: list[int]) -> None: ...
 
 
 SAID: list[tuple[str, Callable[[Any, Any], object], type[Exception], str]] = [
@@ -147,6 +151,11 @@ SAID: list[tuple[str, Callable[[Any, Any], object], type[Exception], str]] = [
         BadOption,
         r"countdown is no .*Here it is after",
     ),
+    ("a countdown of a queue", lambda queue, _: queue.send("t", countdown=5), BadOption, "Here it is delay=, as in delay='5m'"),
+    ("an eta of a later", lambda queue, _: queue.later("t", eta=5), BadOption, "Here it is at=, an aware datetime"),
+    ("an expiry", lambda queue, _: queue.send("t", expires=5), BadOption, "Here it is expires_in=. There is: at,"),
+    ("what JSON can't hold", lambda queue, _: queue.task("u")(draw), ConfigError, "can't be sent its on: "),
+    ("a batch that is no list", lambda queue, _: queue.task("u", batch=3)(cancel), ConfigError, "is a list of items"),
     (
         "an option that nobody has",
         lambda _, task: task.options(colour=5),
@@ -190,3 +199,42 @@ async def test_the_wrong_with_is_told() -> None:
 def test_a_transaction_where_there_is_none_names_the_outbox(redis_url: str) -> None:
     with Queue(redis_url) as queue, pytest.raises(Unsupported, match="as outbox="):
         queue.send("order", 1, connection=object())
+
+
+def called_by_python(queue: AsyncQueue, task: Any) -> dict[str, Any]:
+    """What somebody has called without awaiting it, by its name in Python's warning."""
+    calls = [queue.send("t"), queue.stats(), queue.cancel_many([]), task.send(order=1), task.cancel(key="k")]
+    for each in calls:
+        each.close()
+    return {each.__qualname__: each for each in calls}
+
+
+def test_a_forgotten_await_is_told_by_the_name_that_was_called() -> None:
+    queue = AsyncQueue("memory://")
+    plain = called_by_python(queue, queue.task("t")(cancel))
+    assert list(plain) == [
+        "AsyncQueue.send", "AsyncQueue.stats", "AsyncQueue.cancel_many", "AsyncTask.send", "AsyncTask.cancel"
+    ]  # fmt: skip
+    keeping: Any = queue.task("k", keep="1h")(cancel)
+    call = keeping.send(order=1)
+    call.close()
+    assert call.__qualname__ == "AsyncKeepingTask.send"
+    batch: Any = queue.task("b", batch=2)(draw_many)
+    call = batch.send(1)
+    call.close()
+    assert call.__qualname__ == "AsyncBatchTask.send"
+
+
+def test_a_wrong_call_is_told_by_the_name_that_was_called(queue: Queue) -> None:
+    wrong: Any = queue
+    with pytest.raises(TypeError, match=r"^Queue\.reschedule\(\) got an unexpected"):
+        wrong.reschedule("t", countdown=3)
+
+
+async def test_an_await_too_many_is_told_as_the_page_on_troubleshooting_has_it(queue: Queue) -> None:
+    """The same of a forgotten one."""
+    wrong: Any = queue
+    with pytest.raises(TypeError) as told:
+        await wrong.send("t")
+    assert f"`TypeError: {told.value}`" in TROUBLES
+    assert "`RuntimeWarning: coroutine 'AsyncQueue.send' was never awaited`" in TROUBLES

@@ -4,7 +4,7 @@ from collections.abc import Awaitable
 from typing import Any, Generic, TypeVar, overload
 
 from bide.queue.aio.sends import AsyncBatchSends
-from bide.queue.bound import Bound, HasAsyncSession, HasSession
+from bide.queue.bound import Bound, HasAsyncSession, HasSession, by_its_own_name
 from bide.queue.sync.sends import BatchSends
 from bide.queue.tasks.failed import Failures
 
@@ -25,9 +25,11 @@ class InBatches(Bound[[list[T]], A], Generic[T, A]):
         return self._of(queue, AsyncBatchTask, BatchTask)
 
 
+@by_its_own_name
 class AsyncBatchTask(AsyncBatchSends[T, A], InBatches[T, A]):
     """A function that handles messages in batches. Calling the task calls the function; `send` lets a worker call it."""
 
 
+@by_its_own_name
 class BatchTask(BatchSends[T, A], InBatches[T, A]):
     """A function that handles messages in batches. Calling the task calls the function; `send` lets a worker call it."""

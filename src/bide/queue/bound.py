@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, cast
 
 from bide.core.options import MAX_ATTEMPTS
@@ -11,11 +12,28 @@ from bide.queue.aio.session import AsyncSession
 from bide.queue.sync.session import Session
 from bide.queue.task_messages import TaskMessages
 from bide.queue.tasks.definition import Definition
-from bide.queue.tasks.habits import ATTRIBUTES, SENDS, instead
+from bide.queue.tasks.habits import ATTRIBUTES, SENDS, no_option
 from bide.types import Duration, OneOptions, SendOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C", bound=type)
+_public: set[str] = set()
+
+
+def by_its_own_name(public: C) -> C:
+    """Decorates a class that users know: Python's own errors and warnings call its methods `AsyncQueue.send`, by this name.
+
+    A base of several has the shortest of their names, which is that of the usual one.
+    """
+    _public.add(public.__qualname__)
+    for base in public.__mro__[1:]:
+        for name, each in vars(base).items():
+            if isinstance(each, FunctionType):
+                of = each.__qualname__.rpartition(".")[0]
+                if of == base.__qualname__ or (of in _public and len(public.__qualname__) < len(of)):
+                    each.__qualname__ = f"{public.__qualname__}.{name}"
+    return public
 
 
 class HasAsyncSession(Protocol):
@@ -71,11 +89,7 @@ class Bound(Generic[P, R]):
     def _with(self, options: SendOptions) -> Self:
         unknown = set(options) - SendOptions.__optional_keys__
         if unknown:
-            first = min(unknown)
-            raise BadOption(
-                f"{first} is no option of a send.{instead(first, SENDS)} There is: "
-                f"{', '.join(sorted(SendOptions.__optional_keys__))}. The task's own arguments go into send(…)."
-            )
+            raise BadOption(f"{no_option(min(unknown), SENDS)} The task's own arguments go into send(…).")
         made = object.__new__(type(self))  # as copy.copy does, in a fraction of the time
         vars(made).update(vars(self), _options={**self._options, **options})
         return made

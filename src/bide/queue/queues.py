@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Never
 from bide.errors import ConfigError
 from bide.queue.aio.queue import AsyncVerbs
 from bide.queue.aio.travel import AsyncTravel
+from bide.queue.bound import by_its_own_name
 from bide.queue.sync.queue import Verbs
 from bide.queue.sync.travel import Travel
 from bide.queue.travel.invoke import AsyncInvoke, Invoke
 
 
+@by_its_own_name
 class AsyncQueue(AsyncVerbs):
     """A queue for `asyncio`. It connects on first use, and belongs to the event loop that used it first.
 
@@ -47,6 +49,7 @@ class AsyncQueue(AsyncVerbs):
             self.testing.close()
 
 
+@by_its_own_name
 class Queue(Verbs):
     """A queue for threads and scripts. It connects on first use, and again in a forked process.
 

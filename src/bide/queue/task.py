@@ -3,7 +3,7 @@
 from typing import Any, overload
 
 from bide.queue.aio.sends import AsyncKeepingSends, AsyncSends
-from bide.queue.bound import Bound, HasAsyncSession, HasSession, P, R
+from bide.queue.bound import Bound, HasAsyncSession, HasSession, P, R, by_its_own_name
 from bide.queue.sync.sends import KeepingSends, Sends
 
 
@@ -19,10 +19,12 @@ class OneByOne(Bound[P, R]):
         return self._of(queue, AsyncTask, Task)
 
 
+@by_its_own_name
 class AsyncTask(AsyncSends[P, R], OneByOne[P, R]):
     """A function that handles messages. Calling the task calls the function; `send` lets a worker call it."""
 
 
+@by_its_own_name
 class Task(Sends[P, R], OneByOne[P, R]):
     """A function that handles messages. Calling the task calls the function; `send` lets a worker call it."""
 
@@ -39,9 +41,11 @@ class KeepsResults(OneByOne[P, R]):
         return self._of(queue, AsyncKeepingTask, KeepingTask)
 
 
+@by_its_own_name
 class AsyncKeepingTask(AsyncKeepingSends[P, R], KeepsResults[P, R], AsyncTask[P, R]):
     """A task with `keep=`: what its sends return can be asked for the result."""
 
 
+@by_its_own_name
 class KeepingTask(KeepingSends[P, R], KeepsResults[P, R], Task[P, R]):
     """A task with `keep=`: what its sends return can be asked for the result."""

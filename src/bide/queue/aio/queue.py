@@ -4,7 +4,7 @@
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Never, Self
 
 from bide.blocking import AsyncApart
 from bide.clock import Clock
@@ -13,7 +13,7 @@ from bide.core.codec import JSON, MAX_BODY, Codec
 from bide.core.when import duration_ms, lease_ms
 from bide.engines.base import MAX_BATCH, Capabilities, Finding
 from bide.engines.guard.hooks import Hook
-from bide.errors import BadTime
+from bide.errors import BadOption, BadTime
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.later import AsyncLaterVerbs
 from bide.queue.aio.listening import listen
@@ -26,6 +26,7 @@ from bide.queue.aio.tasking import AsyncTaskVerbs
 from bide.queue.aio.topics import AsyncTopicVerbs
 from bide.queue.envelope import move, ref, room_wait
 from bide.queue.setup import UNNAMED, Setup
+from bide.queue.tasks.habits import MESSAGES, no_option
 from bide.types import (
     CancelResult,
     Duration,
@@ -160,6 +161,7 @@ class AsyncVerbs(AsyncTopicVerbs, AsyncManyVerbs, AsyncTaskVerbs, AsyncResultVer
         connection: object | None = None,
         depends_on: Iterable[str | Sent] | None = None,
         deadline: Duration | None = None,
+        **others: Never,
     ) -> Sent:
         """Send a message that is due now, after a `delay`, or `at` an aware datetime.
 
@@ -177,6 +179,8 @@ class AsyncVerbs(AsyncTopicVerbs, AsyncManyVerbs, AsyncTaskVerbs, AsyncResultVer
 
         Raises BadMessage for an argument that can't be used, Exists with if_exists="error", EngineError if the engine fails.
         """
+        if others:
+            raise BadOption(no_option(min(others), MESSAGES))
         new = self.session.setup.envelope.message(
             topic,
             body,

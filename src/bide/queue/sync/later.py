@@ -3,10 +3,13 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Never
 
 from bide.blocking import Apart
 from bide.core.when import duration_ms
+from bide.errors import BadOption
 from bide.queue.sync.session import Session
+from bide.queue.tasks.habits import MESSAGES, no_option
 from bide.types import Duration, Flushed, IfExists, Priority
 
 
@@ -31,6 +34,7 @@ class LaterVerbs:
         operation: str | None = None,
         max_wait: Duration | None = None,
         unique_for: Duration | None = None,
+        **others: Never,
     ) -> None:
         """Send a message in the background, and return at once: for code that must not wait, also when the engine is away.
 
@@ -42,6 +46,8 @@ class LaterVerbs:
         Raises BadMessage for an argument that can't be used, QueueFull when 10,000 messages or 64 MiB wait already, and
         Unavailable when the queue is closed or no thread can be started.
         """
+        if others:
+            raise BadOption(no_option(min(others), MESSAGES))
         new = self.session.setup.envelope.message(
             topic,
             body,

@@ -4,7 +4,7 @@
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Never, Self
 
 from bide.blocking import Apart
 from bide.clock import Clock
@@ -13,7 +13,7 @@ from bide.core.codec import JSON, MAX_BODY, Codec
 from bide.core.when import duration_ms, lease_ms
 from bide.engines.base import MAX_BATCH, Capabilities, Finding
 from bide.engines.guard.hooks import Hook
-from bide.errors import BadTime
+from bide.errors import BadOption, BadTime
 from bide.queue.envelope import move, ref, room_wait
 from bide.queue.setup import UNNAMED, Setup
 from bide.queue.sync.delivery import Delivery
@@ -26,6 +26,7 @@ from bide.queue.sync.scheduling import ScheduleVerbs
 from bide.queue.sync.session import Session
 from bide.queue.sync.tasking import TaskVerbs
 from bide.queue.sync.topics import TopicVerbs
+from bide.queue.tasks.habits import MESSAGES, no_option
 from bide.types import (
     CancelResult,
     Duration,
@@ -158,6 +159,7 @@ class Verbs(TopicVerbs, ManyVerbs, TaskVerbs, ResultVerbs, ScheduleVerbs, LaterV
         connection: object | None = None,
         depends_on: Iterable[str | Sent] | None = None,
         deadline: Duration | None = None,
+        **others: Never,
     ) -> Sent:
         """Send a message that is due now, after a `delay`, or `at` an aware datetime.
 
@@ -175,6 +177,8 @@ class Verbs(TopicVerbs, ManyVerbs, TaskVerbs, ResultVerbs, ScheduleVerbs, LaterV
 
         Raises BadMessage for an argument that can't be used, Exists with if_exists="error", EngineError if the engine fails.
         """
+        if others:
+            raise BadOption(no_option(min(others), MESSAGES))
         new = self.session.setup.envelope.message(
             topic,
             body,

@@ -31,10 +31,6 @@ class Unread(BadBody):
         self.elsewhere: bool = elsewhere
 
 
-class Lossy(ConfigError):
-    """Something of an argument would not arrive."""
-
-
 class Arguments:
     """Of one function. Its type hints are looked up on first use, since they may name what is defined further down."""
 
@@ -210,42 +206,46 @@ class Arguments:
     def check_early(self) -> None:
         """Refuse now what would not arrive, if the type hints can be looked up already."""
         try:
-            self.prepare()
-        except Lossy:
+            self._prepare()
+        except ConfigError:
             raise
         except Exception:  # on first use they can be, or that says why not
             return
 
     def prepare(self) -> type[msgspec.Struct]:
-        """Look up the type hints."""
+        """Look up the type hints. Raises ConfigError where they can't be looked up, or an argument would not arrive."""
         try:
-            hints = self._hints()
-            if self._rest is not None:
-                hints[self._rest] = _each(hints.get(self._rest, Any))
-            taken = {name: hints.get(name, Any) for name in (*self.named, *([self._rest] if self._rest else []))}
-            for name, hint in taken.items():
-                if (lost := models.loss(hint)) is not None:
-                    raise Lossy(f"{self._name}{self._signature} can't be sent its {name}: {lost}.")
-            adapters = {name: by for name, hint in taken.items() if (by := models.adapter(hint)) is not None}
-            taken |= dict.fromkeys(adapters, Any)
-            fields = [self._field(self._signature.parameters[name], taken[name]) for name in self.named]
-            shape = msgspec.defstruct(
-                self._name, fields, kw_only=True, forbid_unknown_fields=self._rest is None, gc=False, frozen=True
-            )
-            more = taken[self._rest] if self._rest is not None else None
-            try:
-                for wanted in (shape, more):
-                    msgspec.json.Decoder(wanted, dec_hook=_model)  # says now what it can't do
-            except TypeError as error:
-                raise Lossy(
-                    f"The type hints of {self._name}{self._signature} can't be used: {error}. JSON would not tell what it is: "
-                    "take one of these types, or Any."
-                ) from error
-            for name in self._needed:
-                if (why := unsendable(taken[name])) is not None:
-                    raise Lossy(f"{self._name}{self._signature} can't be sent its {name}: {why}.")
+            return self._prepare()
         except (NameError, TypeError, AttributeError, RuntimeError) as error:
             raise ConfigError(f"The type hints of {self._name}{self._signature} can't be used: {error}.") from error
+
+    def _prepare(self) -> type[msgspec.Struct]:
+        """Raises ConfigError where an argument would not arrive, and what Python raises where they can't be looked up."""
+        hints = self._hints()
+        if self._rest is not None:
+            hints[self._rest] = _each(hints.get(self._rest, Any))
+        taken = {name: hints.get(name, Any) for name in (*self.named, *([self._rest] if self._rest else []))}
+        for name, hint in taken.items():
+            if (lost := models.loss(hint)) is not None:
+                raise ConfigError(f"{self._name}{self._signature} can't be sent its {name}: {lost}.")
+        adapters = {name: by for name, hint in taken.items() if (by := models.adapter(hint)) is not None}
+        taken |= dict.fromkeys(adapters, Any)
+        fields = [self._field(self._signature.parameters[name], taken[name]) for name in self.named]
+        shape = msgspec.defstruct(
+            self._name, fields, kw_only=True, forbid_unknown_fields=self._rest is None, gc=False, frozen=True
+        )
+        more = taken[self._rest] if self._rest is not None else None
+        try:
+            for wanted in (shape, more):
+                msgspec.json.Decoder(wanted, dec_hook=_model)  # says now what it can't do
+        except TypeError as error:
+            raise ConfigError(
+                f"The type hints of {self._name}{self._signature} can't be used: {error}. JSON would not tell what it is: "
+                "take one of these types, or Any."
+            ) from error
+        for name in self._needed:
+            if (why := unsendable(taken[name])) is not None:
+                raise ConfigError(f"{self._name}{self._signature} can't be sent its {name}: {why}.")
         self._shape, self._more, self._models = shape, more, adapters
         if self._rest is None and all(map(same_from_json, taken.values())):
             self._decode = msgspec.json.Decoder(shape).decode

@@ -1,5 +1,7 @@
 """What people write who come from another task queue, and what to write here."""
 
+from bide.types import SendOptions
+
 ATTRIBUTES = {
     "delay": "{name}.send(…) sends it for now, {name}.after('5m').send(…) for later",
     "apply_async": "{name}.send(…) sends it for now, {name}.after('5m').send(…) for later, and other options are given in "
@@ -24,7 +26,16 @@ SENDS = {
     "retries": "max_attempts=, which counts the first attempt, too",
     "queue": "the task's topic, as in @queue.task('mail')",
 }
-"""Options of a send."""
+"""Options of a send of a task."""
+
+MESSAGES = SENDS | {
+    "countdown": "delay=, as in delay='5m'",
+    "eta": "at=, an aware datetime",
+    "args": "the body",
+    "kwargs": "the body",
+    "queue": "the topic, which comes first",
+}
+"""Options of a send of a queue."""
 
 TASKS = {
     "name": "the topic, as in @queue.task('order.cancel')",
@@ -46,6 +57,11 @@ TASKS = {
     "unique": "a key of each send, as in task.options(key='order:42').send(…)",
 }
 """Options of a task."""
+
+
+def no_option(name: str, known: dict[str, str]) -> str:
+    """What to say of an option that no send has."""
+    return f"{name} is no option of a send.{instead(name, known)} There is: {', '.join(sorted(SendOptions.__optional_keys__))}."
 
 
 def instead(of: str, known: dict[str, str]) -> str:

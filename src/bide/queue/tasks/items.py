@@ -10,7 +10,7 @@ import msgspec
 from bide.core import options
 from bide.core.when import duration_ms
 from bide.errors import BadOption, ConfigError
-from bide.queue.tasks.arguments import Arguments, Lossy, Unfit
+from bide.queue.tasks.arguments import Arguments, Unfit
 from bide.types import Duration
 
 LARGEST = 10_000
@@ -51,10 +51,6 @@ def read_batch(batch: int | None, linger: Duration, one_by_one: Mapping[str, Any
 def called_alone(attempt: int, max_attempts: int) -> bool:
     """Whether it is the last of several attempts: what fails with a batch must not take the others to the dead letters."""
     return attempt > 1 and attempt >= max_attempts
-
-
-class NotList(Lossy):
-    """The function says that it is given something else than a list."""
 
 
 class Items(Arguments):
@@ -103,8 +99,8 @@ class Items(Arguments):
             many = " Send one item; send_many takes a list of them." if isinstance(body, list) else ""
             raise Unfit(str(error).replace(f"`$.{self.parameter}", "`$") + many) from error.__cause__
 
-    def prepare(self) -> type[msgspec.Struct]:
-        shape = super().prepare()
+    def _prepare(self) -> type[msgspec.Struct]:
+        shape = super()._prepare()
         if self._decode is not None:
             self._read_item = msgspec.json.Decoder(self._hints()[self.parameter]).decode
         return shape
@@ -122,7 +118,7 @@ class Items(Arguments):
         if typing.get_origin(hint) in _LISTS:
             return typing.get_args(hint)[0]
         shown = getattr(hint, "__name__", str(hint))
-        raise NotList(
+        raise ConfigError(
             f"{self._name}{self._signature} is given a batch, so its {self.parameter} is a list of items, and not of type "
             f"{shown}: write {self.parameter}: list[{shown}]."
         )
