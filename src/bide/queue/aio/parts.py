@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias, TypeVar
 
 from bide.engines.base import MAX_BATCH, NewMessage
-from bide.errors import BadMessage, ConfirmTimeout, EngineError, PartlySent, QueueFull, SchemaMismatch, Unavailable
+from bide.errors import BideError, ConfirmTimeout, EngineError, PartlySent, QueueFull, SchemaMismatch, Unavailable
 from bide.queue.aio.rooms import AsyncRooms
 from bide.queue.collected import Collected
 from bide.types import Sent
@@ -34,7 +34,7 @@ async def in_parts(
                 collected.answer(await call(part))
             except ConfirmTimeout as short:
                 collected.fall_short(short, len(part))
-    except (EngineError, BadMessage) as error:
+    except BideError as error:
         collected.stop(error)
         raise
     return collected.result()
@@ -56,7 +56,7 @@ async def put_with_room(put: Put, new: Sequence[NewMessage], rooms: AsyncRooms) 
     except PartlySent as error:
         stored = len(error.sent) + (len(new) - len(error.sent)) * may_be_stored(error.error)
         raise
-    except (EngineError, BadMessage) as error:
+    except BideError as error:
         stored *= may_be_stored(error)
         raise
     finally:
@@ -82,7 +82,7 @@ async def _put_part(put: Put, part: Sequence[NewMessage], rooms: AsyncRooms) -> 
     try:
         sent = await put(part)
         stored = sum(each.created for each in sent)
-    except (EngineError, BadMessage) as error:
+    except BideError as error:
         stored *= may_be_stored(error)
         raise
     finally:

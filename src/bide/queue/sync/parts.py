@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar
 
 from bide.engines.base import MAX_BATCH, NewMessage
-from bide.errors import BadMessage, ConfirmTimeout, EngineError, PartlySent, QueueFull, SchemaMismatch, Unavailable
+from bide.errors import BideError, ConfirmTimeout, EngineError, PartlySent, QueueFull, SchemaMismatch, Unavailable
 from bide.queue.collected import Collected
 from bide.queue.sync.rooms import Rooms
 from bide.types import Sent
@@ -34,7 +34,7 @@ def in_parts(
                 collected.answer(call(part))
             except ConfirmTimeout as short:
                 collected.fall_short(short, len(part))
-    except (EngineError, BadMessage) as error:
+    except BideError as error:
         collected.stop(error)
         raise
     return collected.result()
@@ -56,7 +56,7 @@ def put_with_room(put: Put, new: Sequence[NewMessage], rooms: Rooms) -> list[Sen
     except PartlySent as error:
         stored = len(error.sent) + (len(new) - len(error.sent)) * may_be_stored(error.error)
         raise
-    except (EngineError, BadMessage) as error:
+    except BideError as error:
         stored *= may_be_stored(error)
         raise
     finally:
@@ -82,7 +82,7 @@ def _put_part(put: Put, part: Sequence[NewMessage], rooms: Rooms) -> list[Sent]:
     try:
         sent = put(part)
         stored = sum(each.created for each in sent)
-    except (EngineError, BadMessage) as error:
+    except BideError as error:
         stored *= may_be_stored(error)
         raise
     finally:
