@@ -4,11 +4,12 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bide import Call, Hook
+from bide import Call, Hook, Outgoing
 from bide.engines import memory
 from bide.engines.base import Settings
 from bide.engines.guard.sync import Guard
@@ -154,3 +155,30 @@ async def test_the_log_has_every_call_and_never_a_body(
 async def test_bide_is_silent_by_default(make_queue: Callable[..., Any], capfd: pytest.CaptureFixture[str]) -> None:
     await use_every_verb(make_queue())
     assert capfd.readouterr() == ("", "")
+
+
+class Traced(Hook):
+    """As the docs have it: each message of a put gets a header."""
+
+    def before(self, call: Call) -> None:
+        if call.verb == "put":
+            for message in call.asked:
+                message.headers["trace"] = message.topic
+
+
+@pytest.mark.parametrize("url", ["memory://headers", "sqlite:///{}/headers.db"])
+async def test_a_header_that_a_hook_adds_arrives_with_its_message_and_with_no_other(
+    make_queue: Callable[..., Any], url: str, tmp_path: Path
+) -> None:
+    own = {"mine": "1"}
+    url = url.format(tmp_path)
+    async with make_queue(url, hooks=[Traced()]) as queue:
+        await queue.send("a")
+        await queue.send_many("b", [1, Outgoing(2, headers=own)])
+        found = [delivery for topic in "ab" for delivery in await queue.receive(topic, limit=9)]
+        assert [dict(each.headers) for each in found] == [{"trace": "a"}, {"trace": "b"}, {"mine": "1", "trace": "b"}]
+    assert own == {"mine": "1"}
+    async with make_queue(url) as queue:
+        await queue.send("c")
+        [delivery] = await queue.receive("c")
+        assert dict(delivery.headers) == {}

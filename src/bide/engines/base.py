@@ -17,7 +17,6 @@ SWEEP = 5.0  # seconds: a lost wake-up, or a lease that has ended, is noticed no
 Verdict: TypeAlias = Literal["done", "retry", "release", "dead"]
 Origin: TypeAlias = Literal["now", "due", "since"]
 Ended: TypeAlias = Literal["done", "scheduled", "dead", "expired", "lost"]
-NO_HEADERS: Mapping[str, str] = {}
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +74,7 @@ class NewMessage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forb
     level: int = 1  # of priority: 0 high, 1 normal, 2 low
     expires_in: int | None = None  # from its due time
     max_attempts: int = 3
-    headers: Mapping[str, str] = NO_HEADERS
+    headers: Mapping[str, str] = {}  # each its own: a hook may add to them
     operation: str | None = None
     within: str | None = None  # the id of the running message whose handler sends this, under that message's own key
     max_wait: int | None = None  # with if_exists later: never due later than this after the first of such sends

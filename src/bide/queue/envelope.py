@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from bide.core import options
 from bide.core.codec import Codec, Encoded, Json, decode, encode
 from bide.core.when import bounded_instant_ms, duration_ms, life_ms
-from bide.engines.base import NO_HEADERS, Move, NewMessage, Ref, Stored
+from bide.engines.base import Move, NewMessage, Ref, Stored
 from bide.engines.merge import listed
 from bide.errors import BadMessage, BadOption, BadTime, TooLarge
 from bide.ids import worker_of
@@ -72,7 +72,7 @@ class Envelope(NamedTuple):
             self.attempts.get(topic, options.MAX_ATTEMPTS)
             if max_attempts is None
             else options.count(max_attempts, "max_attempts", 1_000),
-            options.headers(headers) if headers else NO_HEADERS,
+            options.headers(headers) if headers else {},
             None if operation is None else options.operation(operation),
             None if key is None else sender(topic, key),
         )

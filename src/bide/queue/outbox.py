@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from bide.engines.base import NO_HEADERS, Claimed, NewMessage, Ref, Stored
+from bide.engines.base import Claimed, NewMessage, Ref, Stored
 from bide.engines.results import Kept
 from bide.errors import BadBody, ConfigError, Unsupported
 from bide.queue.results import UNDONE_MS
@@ -36,7 +36,7 @@ def kept(new: NewMessage, keep: int | None, *, once: bool) -> NewMessage:
     """What is put into the outbox for a message. `once`: it gets an operation, as an id may also be one of another outbox."""
     if once and new.operation is None:
         new = replace(new, operation=PREFIX + os.urandom(12).hex())
-    return NewMessage(TOPIC, _encode(new), max_attempts=NEVER, headers=NO_HEADERS if keep is None else {KEEP: str(keep)})
+    return NewMessage(TOPIC, _encode(new), max_attempts=NEVER, headers={} if keep is None else {KEEP: str(keep)})
 
 
 def keep_of(claimed: Claimed) -> int | None:

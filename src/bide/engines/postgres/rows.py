@@ -8,7 +8,6 @@ import msgspec
 
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import (
-    NO_HEADERS,
     Claim,
     Claimed,
     Condition,
@@ -283,7 +282,7 @@ def _stored_of(row: Sequence[Any], traces: Sequence[Any] | None = None) -> Store
         key=key,
         level=min(max(level, 0), 2),
         body=body,
-        headers=headers_of(headers) or NO_HEADERS,
+        headers=headers_of(headers) or {},
         last_error=error,
         lease_until=until,
         expires=expires,
@@ -314,7 +313,7 @@ def stats_of(row: Sequence[Any]) -> Stats:
 def headers_of(text: str | None) -> Mapping[str, str] | None:
     """None of headers that bide did not write, and can't read."""
     try:
-        return _decode_headers(text) if text else NO_HEADERS
+        return _decode_headers(text) if text else {}
     except (ValueError, RecursionError):  # of msgspec, too
         return None
 

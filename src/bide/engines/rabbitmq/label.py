@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from bide.engines.base import NO_HEADERS, Claimed, NewMessage, Stored
+from bide.engines.base import Claimed, NewMessage, Stored
 from bide.errors import BadOption
 
 HEADER = "bide"
@@ -34,7 +34,7 @@ class Label(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     told: Number = 0  # deliveries, before this copy was made
     began: Time | None = None
     expires: int | None = None
-    headers: Mapping[str, str] = NO_HEADERS
+    headers: Mapping[str, str] = {}
     error: str | None = None
     died: Time | None = None
     lost: Number = 0  # of the deliveries before, the last ones in a row that were lost with their channel

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from bide.core.when import Planned
-from bide.engines.base import NO_HEADERS, Claimed, Stored, claim_time
+from bide.engines.base import Claimed, Stored, claim_time
 from bide.types import State
 
 PENDING, LEASED, DEAD = range(3)
@@ -79,7 +79,7 @@ def headers_text(headers: Any) -> str | None:
 
 
 def headers_of(text: str | None) -> Any:
-    return _decode_headers(text) if text else NO_HEADERS
+    return _decode_headers(text) if text else {}
 
 
 def claimed_of(row: tuple[Any, ...], topic: str, token: str, counted: int) -> Claimed:

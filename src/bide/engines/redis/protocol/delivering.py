@@ -7,7 +7,7 @@ from operator import attrgetter
 from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
 
-from bide.engines.base import MAX_BATCH, NO_HEADERS, Claim, Claimed, End, Ended, Hold
+from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Ended, Hold
 from bide.engines.redis.protocol import Arg
 from bide.engines.redis.protocol.encoding import (
     FULL,
@@ -81,7 +81,7 @@ def claim_answer(shard: int, request: str, reply: ClaimReply, plan: Plan) -> Cla
             found.append(claimed(id, full, topic, token, value, beside.get(i, NOTHING)))
         else:  # as most are: nothing but a body
             due = start + _number(value[SALT:at], "big")
-            found.append(Claimed(id, topic, value[at + 1 :], NO_HEADERS, None, due, due, 1, USUAL_ATTEMPTS, token))
+            found.append(Claimed(id, topic, value[at + 1 :], {}, None, due, due, 1, USUAL_ATTEMPTS, token))
     found.sort(key=_due)
     next_due = int(reply.due) if reply.due else None
     return Claim(found, int(reply.now), next_due, bool(reply.more), int(reply.upkeep), plan(int(reply.us), next_due))

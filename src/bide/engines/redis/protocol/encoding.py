@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from bide.engines.base import NO_HEADERS, Claimed, NewMessage, Stored, claim_time
+from bide.engines.base import Claimed, NewMessage, Stored, claim_time
 from bide.engines.debounce import marked
 from bide.engines.traces import records_of
 from bide.types import State
@@ -179,8 +179,8 @@ def read_content(at: int, value: bytes, large: bytes) -> Content:
     flags = value[at]
     at += 1
     if not flags:
-        return Content(0, USUAL_ATTEMPTS, None, None, NO_HEADERS, value[at:])
-    attempts, expires, key, headers = USUAL_ATTEMPTS, None, None, NO_HEADERS
+        return Content(0, USUAL_ATTEMPTS, None, None, {}, value[at:])
+    attempts, expires, key, headers = USUAL_ATTEMPTS, None, None, {}
     if flags & ATTEMPTS:
         (attempts,) = _SHORT.unpack_from(value, at)
         at += 2
