@@ -24,8 +24,11 @@ def test_tables_are_made_once(bide: Bide, postgres_url: str) -> None:
 def test_what_would_be_run_can_be_printed_and_run_by_others(bide: Bide, postgres_url: str) -> None:
     printed = bide("migrate", "--sql", "--url", postgres_url)
     assert printed.code == 0
+    told: list[str | None] = []
     with psycopg.connect(postgres_url, autocommit=True) as database:
+        database.add_notice_handler(lambda notice: told.append(notice.message_primary))
         database.execute(printed.out.encode())
+    assert told == []
     with Queue(f"{postgres_url}?migrate=0") as queue:
         assert queue.send("t").created
     assert bide("migrate", "--sql", "--url", postgres_url).out == "-- nothing to do\n"

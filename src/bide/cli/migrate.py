@@ -61,7 +61,9 @@ def _look(work: "Migrating", source: Any, *, sql: bool, finish: bool) -> int:
     steps = ours.steps(schema, found.number) if found.number < ours.number else ""
     last = ours.last_steps(schema, found.finished) if finish and found.number else ""
     if sql:
-        for line in f"begin;\n{steps}\n{last}\ncommit;".splitlines() if steps or last else ["-- nothing to do"]:
+        quiet = "set local client_min_messages = warning;  -- or psql would tell of all that is dropped if it exists"
+        script = f"begin;\n{quiet}\n{steps}\n{last}\ncommit;" if steps or last else "-- nothing to do"
+        for line in script.splitlines():
             echo(line)
         return Exit.OK
     if steps:
