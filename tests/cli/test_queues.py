@@ -18,7 +18,8 @@ ELSEWHERE = [
 def test_only_send_makes_a_file(bide: Bide, folder: Path, command: list[str]) -> None:
     ended = bide(*command)
     assert (ended.code, ended.out) == (1, "")
-    assert ended.err.startswith(f"bide: There is no queue at {folder}/bide.db yet. Create it with `bide send`")
+    made = "Your program makes it when it first sends. To name another queue: --url, --url-file or $BIDE_URL."
+    assert ended.err == f"bide: There is no queue at {folder}/bide.db yet. {made}\n"
     assert bide(*command, "--url", "sqlite:///typo.db").code == 1
     assert list(folder.iterdir()) == []
     bide("send", "t")

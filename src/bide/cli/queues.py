@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from bide.queue import Queue
 
 NOWHERE = "sqlite:///bide.db"  # where a queue is that nothing names
-OTHERWISE = "Create it with `bide send`, or name another: --url, --url-file or $BIDE_URL."
+OTHERWISE = "Your program makes it when it first sends. To name another queue: --url, --url-file or $BIDE_URL."
 COMPLETION_TIMEOUT = 2.0  # seconds that somebody who pressed Tab will wait
 
 
