@@ -487,3 +487,19 @@ def test_a_named_tuple_without_types_travels(bide_queue: Queue) -> None:
     bide_queue.task("t")(handle).send(point(1, 2))
     bide_queue.testing.advance(0)
     assert got == [point(1, 2)]
+
+
+def test_a_naive_datetime_arrives_naive_unless_the_hint_refuses_it() -> None:
+    def remind(when: datetime) -> None: ...
+    def strict(when: Annotated[datetime, msgspec.Meta(tz=True)]) -> None: ...
+
+    naive, aware = datetime(2030, 1, 15, 9), datetime(2030, 1, 15, 9, tzinfo=UTC)
+    with Queue("memory://") as queue:
+        task, careful = queue.task("remind")(remind), queue.task("strict")(strict)
+        for when in (naive, aware):
+            task.send(when)
+            [delivery] = queue.receive("remind")
+            assert task.definition.arguments.of_message(delivery.body) == {"when": when}
+        careful.send(aware)
+        with pytest.raises(BadBody, match="timezone"):
+            careful.send(naive)
