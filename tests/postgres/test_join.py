@@ -57,6 +57,27 @@ async def test_a_commit_delivers_a_rollback_never_does_and_nothing_is_seen_befor
     assert booked(other) == [1, 3]
 
 
+async def test_what_holds_a_lease_that_is_over_is_cancelled_and_moved(queue: Any, own: Own) -> None:
+    last = await queue.send("t", "last", max_attempts=1)
+    first, second = await queue.send("t", 1, key="1"), await queue.send("t", 2, key="2")
+    dead, *_ = await queue.receive("t", limit=3, lease=0.01)  # and its receiver is gone
+    assert dead.id == last.id
+    while any([(await queue.get(each)).state == "leased" for each in (last, first, second)]):
+        pass
+    for end in (own.rollback, own.commit):
+        assert await queue.cancel(first, connection=own.given) is CancelResult.CANCELLED
+        assert await queue.reschedule(topic="t", key="2", delay="1h", connection=own.given) is RescheduleResult.MOVED
+        assert await queue.cancel(last, connection=own.given) is CancelResult.DEAD
+        await end()
+    assert (await queue.get(first), (await queue.get(second)).state, (await queue.get(last)).state) == (
+        None,
+        "scheduled",
+        "dead",
+    )
+    stats = await queue.stats("t")
+    assert (stats.scheduled, stats.ready, stats.leased, stats.dead) == (1, 0, 0, 1)
+
+
 async def test_every_verb_joins(queue: Any, own: Own, other: psycopg.Connection) -> None:
     later = await queue.send("t", "cancelled", delay="1h", key="later")
     moved = await queue.send("t", "moved", delay="1h")

@@ -1,13 +1,15 @@
-"""What is cancelled while it waits for the file's lock never happens."""
+"""What is cancelled while it waits for the file's lock never happens; and what is cancelled in a user's transaction."""
 
 import asyncio
 import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bide import AsyncQueue
+from bide import AsyncQueue, CancelResult, RescheduleResult
 from bide.engines.guard.aio import AsyncGuard
 from bide.engines.sqlite.aio import AsyncSqlite
 
@@ -49,3 +51,25 @@ def _held(lock: threading.RLock) -> bool:
         return True
     lock.release()
     return False
+
+
+async def test_what_holds_a_lease_that_is_over_is_cancelled_and_moved(queue: Any, path: Path) -> None:
+    last = await queue.send("t", "last", max_attempts=1)
+    first, second = await queue.send("t", 1, key="1"), await queue.send("t", 2, key="2")
+    dead, *_ = await queue.receive("t", limit=3, lease=0.01)  # and its receiver is gone
+    assert dead.id == last.id
+    while any([(await queue.get(each)).state == "leased" for each in (last, first, second)]):
+        pass
+    with closing(sqlite3.connect(path)) as own:
+        for end in (own.rollback, own.commit):
+            assert await queue.cancel(first, connection=own) is CancelResult.CANCELLED
+            assert await queue.reschedule(topic="t", key="2", delay="1h", connection=own) is RescheduleResult.MOVED
+            assert await queue.cancel(last, connection=own) is CancelResult.DEAD
+            end()
+    assert (await queue.get(first), (await queue.get(second)).state, (await queue.get(last)).state) == (
+        None,
+        "scheduled",
+        "dead",
+    )
+    stats = await queue.stats("t")
+    assert (stats.scheduled, stats.ready, stats.leased, stats.dead) == (1, 0, 0, 1)

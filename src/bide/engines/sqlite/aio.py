@@ -103,7 +103,12 @@ class AsyncSqlite(AsyncEngine):
         connection: object | None = None,
         now: int | None = None,
     ) -> list[CancelResult]:
-        return await self._write(lambda tx: change.cancel(tx, self._namespace, refs, seen, now), connection=connection)
+        def cancel(tx: Transaction) -> list[CancelResult]:
+            if connection is not None:
+                deliver.take_back(tx, self._namespace, refs, now)
+            return change.cancel(tx, self._namespace, refs, seen, now)
+
+        return await self._write(cancel, connection=connection)
 
     async def reschedule(
         self,
@@ -113,9 +118,12 @@ class AsyncSqlite(AsyncEngine):
         connection: object | None = None,
         now: int | None = None,
     ) -> list[RescheduleResult]:
-        return await self._write(
-            lambda tx: change.reschedule(tx, self._namespace, moves, condition, now), connection=connection
-        )
+        def reschedule(tx: Transaction) -> list[RescheduleResult]:
+            if connection is not None:
+                deliver.take_back(tx, self._namespace, [move.ref for move in moves], now)
+            return change.reschedule(tx, self._namespace, moves, condition, now)
+
+        return await self._write(reschedule, connection=connection)
 
     async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
         return await self._write(lambda tx: deliver.tend(tx, self._namespace, budget, now, ended_by))

@@ -5,7 +5,7 @@ from typing import Any
 
 from bide.clock import MS
 from bide.core.when import due_time
-from bide.engines.base import Claim, Claimed, End, Ended, Hold, Tended
+from bide.engines.base import Claim, Claimed, End, Ended, Hold, Ref, Tended
 from bide.engines.sqlite.change import forget_operations
 from bide.engines.sqlite.dead_letters import bury, drop_dead, keep_trace
 from bide.engines.sqlite.rows import LEVELS, Delivered, by_priority, claimed_of, private_id, token_number, token_text
@@ -167,6 +167,15 @@ def tend(tx: Transaction, namespace: Namespace, budget: int, now: int | None, en
     if not more:
         _tidy(tx, at)
     return Tended(returned, buried, len(gone), len(dropped), more)
+
+
+def take_back(tx: Transaction, namespace: Namespace, refs: Sequence[Ref], now: int | None) -> None:
+    """Those of the named messages whose lease is over: in a user's transaction, for which upkeep would wait."""
+    at = tx.times.now(namespace, now)
+    for ref in refs:
+        known = tx.messages.find(namespace, ref, at)
+        for row in () if known is None else tx.sql.all("ended_lease", {"id": known.id, "now": at}):
+            _take_back(tx, namespace, Delivered(*row), at)
 
 
 def _page(tx: Transaction, name: str, values: dict[str, object], room: int) -> list[Any]:

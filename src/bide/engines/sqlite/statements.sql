@@ -179,6 +179,10 @@ from message
 where stage = 1 and until <= :until and :space = (select space from topic where topic.id = message.topic)
 order by until limit :limit
 
+-- name: ended_lease
+select id, topic, due, attempt, most, expires, error, coalesce(began, min(token, :now)), min(token, :now)
+from message where id = :id and stage = 1 and until <= :now
+
 -- name: expired
 select id from message
 where stage = 0 and expires is not null and expires <= :now and :space = (select space from topic where topic.id = message.topic)

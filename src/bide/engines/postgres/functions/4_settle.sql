@@ -97,6 +97,24 @@ begin
     return true;
 end $$;
 
+create or replace function bide.end_lease(
+    of_id bigint, of text, due bigint, attempt int, most int, error text, began bigint, token bigint, now bigint
+) returns boolean language plpgsql as $$
+-- Take back a message whose lease is over; true if that was its last attempt: whoever calls this counts the dead letter.
+begin
+    if attempt >= most then
+        perform bide.make_dead(of_id, format(
+            'The lease of attempt %s, the last, ended: its worker died, froze or took too long.', attempt
+        ), bide.lease_ended(attempt, token, now), now);
+        return true;
+    elsif bide.bring_back(
+        of_id, due, attempt, error, coalesce(began, least(token >> 20, now)), bide.lease_ended(attempt, token, now), now
+    ) then
+        perform bide.tell(of, due, now);
+    end if;
+    return false;
+end $$;
+
 create or replace function bide.end_deliveries(
     request text, ids bigint[], topics text[], tokens bigint[], verdicts text[], delays bigint[], errors text[], begans bigint[],
     traces bytea[], attempts int[], patient boolean, dead_max bigint, given bigint

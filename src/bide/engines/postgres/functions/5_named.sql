@@ -48,6 +48,33 @@ begin
         where not pending[g.number];
 end $$;
 
+create or replace function bide.take_back(ids bigint[], of_topics text[], of_keys text[], now bigint) returns void language plpgsql as $$
+-- Those of the named messages whose lease is over, as upkeep does it: in a user's transaction, whose rows upkeep passes over.
+-- Dead letters are counted; a topic that has too many by that loses the oldest when the next one is counted.
+declare
+    over_ bigint[] := array(
+        select s.id from unnest(ids, of_topics, of_keys) as g(id, topic, key), lateral (
+            select m.id, m.until from bide.message m where m.id = g.id
+            union all
+            select m.id, m.until from bide.message m where m.topic = g.topic and m.key = g.key
+        ) as s where s.until <= now
+    );
+    topics text[] := '{}';
+    each record;
+begin
+    for each in
+        select m.id, m.topic, m.due, m.attempt, m.most, m.error, m.began, m.token from bide.message m
+        where m.id = any (over_) and m.until <= now
+            and (m.attempt < m.most or has_table_privilege('bide.dead', 'insert'))  -- which a role that only sends lacks
+        order by m.id for update skip locked
+    loop
+        if bide.end_lease(each.id, each.topic, each.due, each.attempt, each.most, each.error, each.began, each.token, now) then
+            topics := topics || each.topic;
+        end if;
+    end loop;
+    perform bide.count_dead(topics, 9223372036854775807);
+end $$;
+
 create or replace function bide.are_ids(ids bigint[]) returns boolean language sql as $$
 -- Whether all are named by ids, each once.
     select array_position(ids, null) is null and cardinality(ids) = (select count(distinct i) from unnest(ids) as i)

@@ -22,16 +22,8 @@ begin
         order by m.until limit budget for update skip locked
     loop
         returned := returned + 1;
-        if each.attempt >= each.most then
-            perform bide.make_dead(each.id, format(
-                'The lease of attempt %s, the last, ended: its worker died, froze or took too long.', each.attempt
-            ), bide.lease_ended(each.attempt, each.token, now), now);
+        if bide.end_lease(each.id, each.topic, each.due, each.attempt, each.most, each.error, each.began, each.token, now) then
             topics := topics || each.topic;
-        elsif bide.bring_back(
-            each.id, each.due, each.attempt, each.error, coalesce(each.began, least(each.token >> 20, now)),
-            bide.lease_ended(each.attempt, each.token, now), now
-        ) then
-            perform bide.tell(each.topic, each.due, now);
         end if;
     end loop;
     perform bide.count_dead(topics, dead_max);

@@ -101,7 +101,12 @@ class Sqlite(Engine):
         connection: object | None = None,
         now: int | None = None,
     ) -> list[CancelResult]:
-        return self._write(lambda tx: change.cancel(tx, self._namespace, refs, seen, now), connection=connection)
+        def cancel(tx: Transaction) -> list[CancelResult]:
+            if connection is not None:
+                deliver.take_back(tx, self._namespace, refs, now)
+            return change.cancel(tx, self._namespace, refs, seen, now)
+
+        return self._write(cancel, connection=connection)
 
     def reschedule(
         self,
@@ -111,7 +116,12 @@ class Sqlite(Engine):
         connection: object | None = None,
         now: int | None = None,
     ) -> list[RescheduleResult]:
-        return self._write(lambda tx: change.reschedule(tx, self._namespace, moves, condition, now), connection=connection)
+        def reschedule(tx: Transaction) -> list[RescheduleResult]:
+            if connection is not None:
+                deliver.take_back(tx, self._namespace, [move.ref for move in moves], now)
+            return change.reschedule(tx, self._namespace, moves, condition, now)
+
+        return self._write(reschedule, connection=connection)
 
     def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
         return self._write(lambda tx: deliver.tend(tx, self._namespace, budget, now, ended_by))
