@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
-from bide import AsyncQueue, OutcomeUnknown, Outgoing, Where
+from bide import AsyncQueue, OutcomeUnknown, Outgoing, Unavailable, Where
 from bide.engines.redis.topology import slot_of
 from tests.redis.away import COLOURS, SHARDS, Either, engine_of, frozen, keys_of
 from tests.servers.cluster import RedisCluster
@@ -146,3 +146,20 @@ async def test_a_topic_is_paused_in_the_other_shards(masters: RedisCluster, mast
         assert await queue.receive("t", limit=SHARDS * MANY) == []
         await other.do("resume", "t")
         assert len(await other.do("receive", "t", limit=SHARDS * MANY)) == SHARDS * MANY
+
+
+@both_colours
+async def test_a_call_that_fails_and_the_log_name_the_server_that_is_away(
+    masters: RedisCluster, masters_url: str, colour: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with AsyncQueue(masters_url) as queue:
+        await sent(queue, dead=False)
+        place = await place_of(masters, queue, 2)
+        url = masters_url + ("&" if "?" in masters_url else "?") + "timeout=0.2"
+        async with Either(url, colour) as other:
+            await other.do("stats")
+            async with frozen(masters, queue, 2):
+                for told in (f"^{place} did not answer in time", f"^{place} (did not answer|can't be reached|does not answer)"):
+                    with pytest.raises((OutcomeUnknown, Unavailable), match=told):
+                        await other.do("send", "t", "late", key=keys_of(2, MANY + 1)[-1])
+    assert f"{place} has not answered for" in caplog.text

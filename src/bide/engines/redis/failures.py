@@ -42,7 +42,6 @@ SOON, LATER = 0.02, 1.0  # seconds between two tries, growing
 BRIEF = 0.2  # seconds that a command is waited for and repeated when other servers are worth more
 RENEWAL = 1.0  # the same for renewals of leases, unless a third of the lease is less
 PARTS = 3
-AWAY = "A server of the queue does not answer. Nothing was done there."
 MIGRATION = 35.0  # seconds to wait while a shard moves to another node of a Cluster
 REMEMBERED = 600_000  # ms that the server remembers an operation, at least
 
@@ -163,14 +162,14 @@ def what_to_check(shown: str, told: str) -> str:
     return "Is the server running, and can this machine connect to it?"
 
 
-def kept_from(shown: str, error: BaseException, told: str) -> str:
-    """Why nothing was done there, and what to do. `told`: the error's text."""
+def kept_from(place: str, shown: str, error: BaseException, told: str) -> str:
+    """Why nothing was done at that server of those in the URL, and what to do. `told`: the error's text."""
     if read_only(error):
         advice = "Try again; if it stays a replica, name the new master in the URL."
-        return f"{shown} answers, but takes no writes now: {told}. Nothing was done. {advice}"
+        return f"{place} answers, but takes no writes now: {told}. Nothing was done. {advice}"
     if passing(error):
-        return f"{shown} answers, but can't do it now: {told}. Nothing was done. Try again."
-    return f"{shown} can't be reached: {told}. Nothing was done. {what_to_check(shown, told)}"
+        return f"{place} answers, but can't do it now: {told}. Nothing was done. Try again."
+    return f"{place} can't be reached: {told}. Nothing was done. {what_to_check(shown, told)}"
 
 
 class Tries:

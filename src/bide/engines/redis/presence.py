@@ -1,7 +1,7 @@
 """Whether a server answers, as its connections find out, so that calls which need others too don't wait for it."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import redis.exceptions as theirs
@@ -19,10 +19,10 @@ SHARE = 8  # the usual time is an average, to which each answer adds one part in
 class Presence:
     """Shared by all connections to one server. Times are monotonic."""
 
-    def __init__(self, shown: str, patience: float) -> None:
-        """`patience`: seconds that it may be away until the log says so."""
+    def __init__(self, place: Callable[[], str], patience: float) -> None:
+        """`place`: which server it is, for people. `patience`: seconds that it may be away until the log says so."""
         self.since: float = 0.0  # when it first did not answer, of those times since it last did
-        self._shown = shown
+        self._place = place
         self._patience = patience
         self._told = False
         self._ask_at, self._pause = 0.0, SOON
@@ -75,9 +75,7 @@ class Presence:
             self._ask_at = now + SOON
         elif now - self.since > self._patience and not self._told:
             self._told = True
-            _log.warning(
-                "A server of %s has not answered for %.0f seconds, and is asked at times.", self._shown, now - self.since
-            )
+            _log.warning("%s has not answered for %.0f seconds, and is asked at times.", self._place(), now - self.since)
 
     def find(self) -> None:
         """It has answered."""
@@ -85,7 +83,7 @@ class Presence:
             self.since = 0.0
             if self._told:
                 self._told = False
-                _log.warning("The server of %s answers again.", self._shown)
+                _log.warning("%s answers again.", self._place())
 
     def is_to_be_asked(self) -> bool:
         """Whether it is time for a quick question. Then the caller asks it, and others go by what is known."""

@@ -47,7 +47,7 @@ class _Server:
         self.retry_for: float = TIMEOUTS * address.timeout
         self.version: int = 0  # rises when connections that were made before are not to be used any more
         self.follows: bool = False  # whether it goes where a node of a Cluster says that the keys are
-        self.presence: Presence = Presence(self.shown, self.retry_for)
+        self.presence: Presence = Presence(lambda: self.place, self.retry_for)
         self.look_at: float = math.inf  # monotonic: when to ask again whether another one has taken its place
         self._pool = pool
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Swept, Tended
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.aio.shards import AsyncShards
-from bide.engines.redis.failures import AWAY, BRIEF
+from bide.engines.redis.failures import BRIEF
 from bide.engines.redis.presence import HASTE
 from bide.engines.redis.protocol import delivering, sending
 from bide.engines.redis.protocol.encoding import name_of
@@ -65,7 +65,7 @@ class AsyncAround:
                 if shard in failed and (claims or not last):
                     continue
                 if claims and shard.is_away():
-                    failed[shard] = _Failure(Unavailable(AWAY), away=True)
+                    failed[shard] = _Failure(shard.absence(), away=True)
                     continue
                 room = 0 if held else max(0, limit - len(found))
                 named, others = _unserved_first(turned, found)
@@ -133,7 +133,7 @@ class AsyncAround:
                     continue
                 try:
                     if patience is not None and shard.is_away():
-                        raise Unavailable(AWAY)
+                        raise shard.absence()
                     one = await call(shard, did.count, patience)
                 except (Unavailable, OutcomeUnknown) as error:
                     failed[shard.connections.server.place] = error
@@ -196,7 +196,7 @@ class AsyncAround:
             last = turn == len(shards) - 1
             try:
                 if claims and shard.is_away():
-                    failed[shard] = _Failure(Unavailable(AWAY), away=True)
+                    failed[shard] = _Failure(shard.absence(), away=True)
                     continue
                 patience = None if last and not claims else BRIEF
                 claims.append(await shard.claim(self._me, [], limit, lease, request, now, patience=patience))

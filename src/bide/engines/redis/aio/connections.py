@@ -220,10 +220,10 @@ class AsyncConnection:
     def _given_up(self, error: BaseException, unsure: bool) -> Unanswered | Unavailable:
         why = self._server.told(error)
         if not unsure:
-            return Unavailable(kept_from(self._server.shown, error, why))
+            return Unavailable(kept_from(self._server.place, self._server.shown, error, why))
         given_up = self.lane, self.number
         self.lane, self.number = lane(), 0  # nothing follows on this lane, so the server keeps what it knows of the operation
-        return Unanswered(f"{self._server.shown} did not answer in time: {why}. {UNSURE}", *given_up)
+        return Unanswered(f"{self._server.place} did not answer in time: {why}. {UNSURE}", *given_up)
 
     async def close(self) -> None:
         driver, self._driver = self._driver, None

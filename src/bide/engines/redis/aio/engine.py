@@ -38,7 +38,6 @@ from bide.engines.redis.aio.sends import AsyncSends
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.aio.shards import AsyncShards
 from bide.engines.redis.aio.wakeup import WAKEUPS, AsyncWakeup
-from bide.engines.redis.failures import AWAY
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.presence import HASTE
 from bide.engines.redis.protocol import delivering, sending
@@ -209,7 +208,7 @@ class AsyncRedis(AsyncEngine):
 
         async def get(shard: AsyncShard, some: Sequence[Ref]) -> list[Stored | None]:
             if patience is not None and shard.is_away():
-                raise Unavailable(AWAY)
+                raise shard.absence()
             return await shard.get(some, now, patience)
 
         return await self._divided().by_ref(refs, refs, get, None)

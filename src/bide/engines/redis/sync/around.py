@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Swept, Tended
-from bide.engines.redis.failures import AWAY, BRIEF
+from bide.engines.redis.failures import BRIEF
 from bide.engines.redis.presence import HASTE
 from bide.engines.redis.protocol import delivering, sending
 from bide.engines.redis.protocol.encoding import name_of
@@ -65,7 +65,7 @@ class Around:
                 if shard in failed and (claims or not last):
                     continue
                 if claims and shard.is_away():
-                    failed[shard] = _Failure(Unavailable(AWAY), away=True)
+                    failed[shard] = _Failure(shard.absence(), away=True)
                     continue
                 room = 0 if held else max(0, limit - len(found))
                 named, others = _unserved_first(turned, found)
@@ -129,7 +129,7 @@ class Around:
                     continue
                 try:
                     if patience is not None and shard.is_away():
-                        raise Unavailable(AWAY)
+                        raise shard.absence()
                     one = call(shard, did.count, patience)
                 except (Unavailable, OutcomeUnknown) as error:
                     failed[shard.connections.server.place] = error
@@ -190,7 +190,7 @@ class Around:
             last = turn == len(shards) - 1
             try:
                 if claims and shard.is_away():
-                    failed[shard] = _Failure(Unavailable(AWAY), away=True)
+                    failed[shard] = _Failure(shard.absence(), away=True)
                     continue
                 patience = None if last and not claims else BRIEF
                 claims.append(shard.claim(self._me, [], limit, lease, request, now, patience=patience))

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from bide.engines.base import Hold, Ref
 from bide.engines.redis.answers import Told, in_pieces, part_of, together
-from bide.engines.redis.failures import AWAY, PARTS, RENEWAL
+from bide.engines.redis.failures import PARTS, RENEWAL
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.protocol import sending
 from bide.engines.redis.spread import Generation
@@ -113,7 +113,7 @@ class Batches:
                 some = indexes[first : first + sending.PART]
                 try:
                     if (brief or told) and shard.is_away():
-                        raise Unavailable(AWAY)
+                        raise shard.absence()
                     told.append((some, call(shard, [items[i] for i in some])))
                 except BideError as error:
                     told.append((some, error))

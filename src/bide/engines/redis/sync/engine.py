@@ -28,7 +28,6 @@ from bide.engines.base import (
     Window,
 )
 from bide.engines.gates.sync import Gates
-from bide.engines.redis.failures import AWAY
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.presence import HASTE
 from bide.engines.redis.protocol import delivering, sending
@@ -203,7 +202,7 @@ class Redis(Engine):
 
         def get(shard: Shard, some: Sequence[Ref]) -> list[Stored | None]:
             if patience is not None and shard.is_away():
-                raise Unavailable(AWAY)
+                raise shard.absence()
             return shard.get(some, now, patience)
 
         return self._divided().by_ref(refs, refs, get, None)

@@ -13,7 +13,7 @@ from bide.engines.base import MAX_BATCH
 from bide.engines.gates import Called, Entered, Entry, Held, Left, Recalled, Spend, Spent
 from bide.engines.gates.sync import Gates
 from bide.engines.redis.answers import Told, in_pieces, together
-from bide.engines.redis.failures import AWAY, BRIEF, PARTS, RENEWAL, OtherSpread
+from bide.engines.redis.failures import BRIEF, PARTS, RENEWAL, OtherSpread
 from bide.engines.redis.namespace import Namespace, by_name
 from bide.engines.redis.protocol import gating, sending
 from bide.engines.redis.spread import Spread
@@ -52,7 +52,7 @@ class RedisGates(Gates):
 
         def ask(shard: Shard, some: Sequence[int], planned: Spread) -> Answers:
             if brief and shard.is_away():
-                raise Unavailable(AWAY)
+                raise shard.absence()
             args = gating.keep([held[i] for i in some], lease)
             return gating.held_answer(shard.calls.do("keep", args, now, patience=patience, planned=planned))
 
@@ -144,7 +144,7 @@ class RedisGates(Gates):
 def _told(ask: Ask, shard: Shard, some: Sequence[int], planned: Spread, *, again: bool) -> Told:
     """What one shard answers, but for those that it has no gate of. `again`: it has just failed to answer others."""
     if again and shard.silent:
-        return some, Unavailable(AWAY)
+        return some, shard.absence()
     try:
         told = ask(shard, some, planned)
     except BideError as error:

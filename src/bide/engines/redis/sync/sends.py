@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from bide.core.when import check_delay
 from bide.engines.base import NewMessage
 from bide.engines.redis.answers import Told, in_pieces, sent_together
-from bide.engines.redis.failures import AWAY, BRIEF, OtherSpread
+from bide.engines.redis.failures import BRIEF, OtherSpread
 from bide.engines.redis.namespace import Namespace, by_name
 from bide.engines.redis.protocol import sending
 from bide.engines.redis.spread import Generation, Spread
@@ -117,7 +117,7 @@ class Sends:
                             found.append(self._told(shard, messages, some, spread, current, now))
                         error = found[-1][1]
                         if isinstance(error, Exception) and (shard.silent or not isinstance(error, ConfirmTimeout)):
-                            failed[number] = Unavailable(AWAY) if isinstance(error, OutcomeUnknown) else error
+                            failed[number] = shard.absence() if isinstance(error, OutcomeUnknown) else error
                         left = [i for i in left if i not in found[-1][0]]
         return found
 

@@ -30,7 +30,7 @@ from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.spread import Spread
 from bide.engines.redis.sync.calls import Calls
 from bide.engines.redis.sync.connections import Connections
-from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown
+from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown, Unavailable
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 R = TypeVar("R")
@@ -107,6 +107,10 @@ class Shard:
     def is_away(self) -> bool:
         """Whether it is silent, but at times the server is asked again, which nobody waits for."""
         return self.silent and self.calls.is_away()
+
+    def absence(self) -> Unavailable:
+        """What a call is told that does not wait for it."""
+        return Unavailable(f"{self.connections.server.place} does not answer. Nothing was done there.")
 
     def unblock(self, number: int) -> bool:
         """Wake a blocked listener; False when it is not blocked, or not yet. A server that is away is not waited for.
