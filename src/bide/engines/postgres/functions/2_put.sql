@@ -268,7 +268,8 @@ begin
             )
             select m.id, m.due, 'created' from made m;
     else
-        -- In the order of their keys, as all others do it, so that no two wait for each other. The ids have the messages' order.
+        -- In the order of their keys, as all others do it (see in_order), so that no two wait for each other. The ids have the
+        -- messages' order.
         ids := array(
             select nextval('bide.ids') * 65536 + floor(random() * 65536)::bigint from generate_series(1, cardinality(bodies))
         );
@@ -307,7 +308,8 @@ begin
                 id, body, topic, delay, at, level, most, life, headers, key, how, operation, place, within, together, number
             )
             where not g.together
-            order by coalesce(g.topic, topics[1]), g.key, case when g.key is null then g.operation end, g.number
+            order by coalesce(g.topic, topics[1]) collate "C", g.key collate "C",
+                case when g.key is null then g.operation end, g.number
         loop
             known := case when each.operation is not null then bide.recall(each.operation, now) end;
             if known[each.place] is not null then

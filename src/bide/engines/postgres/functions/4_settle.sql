@@ -140,6 +140,11 @@ begin
         return;
     end if;
     answered := array_fill(null::text, array[cardinality(ids)]);
+    if patient then  -- see in_order
+        perform from unnest(ids, topics, tokens) as g(id, topic, token)
+        join bide.message m on m.id = any (array[g.id]) and m.topic = coalesce(g.topic, topics[1]) and m.token = g.token
+        where coalesce(m.until, -1) >= 0 order by m.topic, m.key, m.id for update of m;
+    end if;
     if verdicts is null then
         with gone as (  -- xmax names who has locked this version: of most, only the claim that made it, or nobody
             delete from bide.message m using unnest(ids, topics, tokens) as g(id, topic, token)
@@ -156,14 +161,9 @@ begin
             as g(id, topic, token, verdict, delay, error, began, trace, most, answer, place)
         where g.answer is null
     loop
-        if patient then
-            select m.* into held from bide.message m
-            where m.id = each.id and m.topic = each.of and m.token = each.token and coalesce(m.until, -1) >= 0 for update;
-        else
-            select m.* into held from bide.message m
-            where m.id = each.id and m.topic = each.of and m.token = each.token and coalesce(m.until, -1) >= 0
-            for update skip locked;
-        end if;
+        select m.* into held from bide.message m
+        where m.id = each.id and m.topic = each.of and m.token = each.token and coalesce(m.until, -1) >= 0
+        for update skip locked;
         if held.id is null then
             ended := case when not patient and exists (
                 select 1 from bide.message m

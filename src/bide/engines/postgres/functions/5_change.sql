@@ -101,9 +101,7 @@ set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_ha
 declare
     now bigint := bide.engine_us(given, true) / 1000;
     answered text[] := case when request is not null then bide.recall(request, now) end;
-    -- all by their ids, or all by their keys: else one message may be named in both ways, and what is said first counts first
-    alike boolean := array_position(ids, null) is null or array_remove(ids, null) = '{}';
-    each record;
+    n bigint;
     known record;
 begin
     perform bide.limit_waiting(request);
@@ -118,20 +116,16 @@ begin
             perform bide.refuse_unseen(answered, ids, topics, keys);
         end if;
     elsif answered is null then
-        answered := array_fill(null::text, array[cardinality(ids)]);  -- in the order of the keys, as put does it
-        for each in
-            select * from unnest(ids, topics, keys) with ordinality as g(id, topic, key, number)
-            order by case when alike then g.topic end, case when alike then g.key end, case when alike then g.id end, g.number
-        loop
-            select f.* into known from bide.named_one(each.id, each.topic, each.key, now) as f;
+        answered := array_fill(null::text, array[cardinality(ids)]);
+        for n in select * from bide.in_order(ids, topics, keys) loop
+            select f.* into known from bide.named_one(ids[n], topics[n], keys[n], now) as f;
             if known.id is null then
-                answered[each.number] := case when exists (select 1 from bide.dead d where d.id = each.id)
-                    then 'dead' else 'gone' end;
+                answered[n] := case when exists (select 1 from bide.dead d where d.id = ids[n]) then 'dead' else 'gone' end;
             elsif known.until is not null then
-                answered[each.number] := 'running';
+                answered[n] := 'running';
             else
                 delete from bide.message m where m.id = known.id;
-                answered[each.number] := 'cancelled';
+                answered[n] := 'cancelled';
             end if;
         end loop;
         if request is not null then
@@ -154,14 +148,13 @@ declare
     us bigint := bide.engine_us(given, true);
     now bigint := us / 1000;
     answered text[] := case when request is not null then bide.recall(request, now) end;
-    alike boolean := array_position(ids, null) is null or array_remove(ids, null) = '{}';  -- as in cancel
     wall bigint := bide.wall_ms(given, us);
     new_due bigint;
     new_instant boolean;
     starts bigint;
     sooner text[] := '{}';  -- topics of what is due sooner now, or was due already, and when that is
     dues bigint[] := '{}';
-    each record;
+    n bigint;
     known record;
 begin
     perform bide.limit_waiting(request);
@@ -181,31 +174,26 @@ begin
             perform bide.refuse_unseen(answered, ids, topics, keys);
         end if;
     elsif answered is null then
-        answered := array_fill(null::text, array[cardinality(ids)]);  -- in the order of the keys, as put does it
-        for each in
-            select * from unnest(ids, topics, keys, delays, ats, origins) with ordinality
-                as g(id, topic, key, delay, at, origin, number)
-            order by case when alike then g.topic end, case when alike then g.key end, case when alike then g.id end, g.number
-        loop
-            select f.* into known from bide.named_one(each.id, each.topic, each.key, now) as f;
+        answered := array_fill(null::text, array[cardinality(ids)]);
+        for n in select * from bide.in_order(ids, topics, keys) loop
+            select f.* into known from bide.named_one(ids[n], topics[n], keys[n], now) as f;
             if known.id is null then
-                answered[each.number] := case when exists (select 1 from bide.dead d where d.id = each.id)
-                    then 'dead' else 'gone' end;
+                answered[n] := case when exists (select 1 from bide.dead d where d.id = ids[n]) then 'dead' else 'gone' end;
             elsif known.until is not null then
-                answered[each.number] := 'running';
+                answered[n] := 'running';
             else
-                new_due := bide.moved_to(known.due, known.since, each.delay, each.at, each.origin, longest, us, wall);
+                new_due := bide.moved_to(known.due, known.since, delays[n], ats[n], origins[n], longest, us, wall);
                 if new_due < known.due or known.due <= now then
                     sooner := sooner || known.topic;
                     dues := dues || case when request is not null then new_due else 0 end;
                 end if;
-                new_instant := bide.is_instant(known.id, new_due, each.at, each.origin, wall);
+                new_instant := bide.is_instant(known.id, new_due, ats[n], origins[n], wall);
                 starts := bide.since_of(new_due, new_instant, now, wall);
                 update bide.message m set
                     due = new_due, since = starts, by_clock = new_instant, began = null,
                     expires = coalesce(starts, new_due) + bide.bounded(m.life, longest)
                 where m.id = known.id;
-                answered[each.number] := 'moved';
+                answered[n] := 'moved';
             end if;
         end loop;
         perform bide.tell_first(sooner, dues, now);
@@ -253,13 +241,15 @@ begin
         where d.topic = of and (ids is null or d.id = any (ids)) order by d.died, d.id limit places + 1
     );
     more := cardinality(revived) > places;
-    for each in select d.* from bide.dead d where d.id = any (revived[1:places]) order by d.died, d.id for update loop
+    for each in  -- see in_order; the first of a key gets it
+        select d.* from bide.dead d where d.id = any (revived[1:places]) order by d.key, d.died, d.id for update
+    loop
         if each.key is not null and exists (select 1 from bide.named_one(null, of, each.key, now)) then
             keyless := keyless + 1;
             each.key := null;
         end if;
         delete from bide.dead d where d.id = each.id;
-        new_due := bide.due_time(delay + many * over_ms / places, null, us);
+        new_due := bide.due_time(delay + (array_position(revived, each.id) - 1) * over_ms / places, null, us);
         insert into bide.message (id, due, token, most, level, topic, body, headers, key, life, expires, traces)
         values (
             each.id, new_due, each.token, each.most, each.level, of, each.body, each.headers, each.key, each.life,
@@ -299,7 +289,10 @@ begin
         return query select answered[1]::bigint, answered[2]::boolean;
         return;
     end if;
-    doomed := array(select d.id from bide.dead d where d.topic = of and d.id = any (ids) limit places + 1);
+    doomed := array(  -- in the order of requeue
+        select d.id from bide.dead d where d.topic = of and d.id = any (ids)
+        order by d.key, d.died, d.id limit places + 1 for update
+    );
     delete from bide.dead d where d.id = any (doomed[1:places]);
     get diagnostics many = row_count;
     more := cardinality(doomed) > places;
@@ -324,7 +317,9 @@ declare
 begin
     if state = 'dead' then
         ids := array(select d.id from bide.dead d where d.topic = of order by d.died, d.id limit places + 1);
-        delete from bide.dead d where d.id = any (ids[1:places]);
+        delete from bide.dead d where d.id = any (array(
+            select o.id from bide.dead o where o.id = any (ids[1:places]) order by o.key, o.died, o.id for update
+        ));
         get diagnostics many = row_count;
         insert into bide.tally (topic, dead, dropped)
         select of, coalesce(sum(s.dead), 0) - many, 0 from bide.sum_up(array[of]) as s;

@@ -28,17 +28,26 @@ begin
     end if;
 end $$;
 
+create or replace function bide.in_order(ids bigint[], topics text[], keys text[]) returns setof bigint language sql as $$
+-- The places of what is named, in the order in which all calls lock messages, so that no two wait for each other: by topic and
+-- key, and without a key by id. What names one message twice keeps its order.
+    select g.number from unnest(ids, topics, keys) with ordinality as g(id, topic, key, number)
+    left join bide.message m on m.id = any (array[g.id]),
+        lateral (select coalesce(m.topic, g.topic) as topic, coalesce(m.key, g.key) as key) as it
+    order by it.topic collate "C", it.key collate "C", case when it.key is null then g.id end, g.number
+$$;
+
 create or replace function bide.named_all(ids bigint[], now bigint)
 returns table (number bigint, id bigint, topic text, due bigint, until bigint, since bigint, over boolean) language plpgsql as $$
--- Messages by their ids. The pending ones are locked in the order of these; `over`: it has expired. Then the others, one by one.
+-- Messages by their ids. The pending ones are locked in order; `over`: it has expired. Then the others, one by one.
 #variable_conflict use_column
 declare
     pending boolean[] := array_fill(false, array[cardinality(ids)]);
 begin
     for number, id, topic, due, since, over in
         select g.number, m.id, m.topic, m.due, coalesce(m.since, m.due), coalesce(m.expires <= now, false)
-        from unnest(ids) with ordinality as g(id, number) join bide.message m on m.id = g.id
-        where coalesce(m.until, -1) < 0 order by m.id for update of m
+        from unnest(ids) with ordinality as g(id, number) join bide.message m on m.id = any (array[g.id])
+        where coalesce(m.until, -1) < 0 order by m.topic, m.key, m.id for update of m
     loop
         pending[number] := true;
         return next;
