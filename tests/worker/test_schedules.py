@@ -365,6 +365,39 @@ async def test_an_instant_that_is_taken_while_its_task_moves_to_another_topic_pl
         assert (await new.stats("tock")).pending == 1
 
 
+@pytest.mark.parametrize("first", ["tick", "tock"])
+async def test_an_instant_that_both_topics_have_as_a_release_moves_the_task_is_handled_once(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """A worker of the old release had looked before the new one announced, and plans after it."""
+    url = f"memory://both.{first}"
+    async with AsyncQueue(url, clock=clock) as old, AsyncQueue(url, clock=clock) as new:
+        hourly(old, name="report")
+        hourly(new, name="report", topic="tock")
+        await announce(old, begins=True)
+        assert await old.purge("tick", state="scheduled") == 1  # so that it plans the instant again
+        late = await planner(old)
+        act = late.act
+
+        async def when_the_new_one_has_begun(actions: Any) -> None:
+            await announce(new, begins=True)
+            await act(actions)
+
+        monkeypatch.setattr(late, "act", when_the_new_one_has_begun)
+        await late.announce(old.session.setup.schedules, begins=False)
+        assert await new.topics() == ["tick", "tock"]
+        clock.advance(3600)
+        called: list[bool] = []
+        for topic in (first, "tock" if first == "tick" else "tick"):
+            for queue in (old, new):
+                for held in await queue.receive(topic):
+                    called += await (await planner(queue)).follow([held.claimed], held.now)
+                    await held.ack()
+        assert sorted(called) == [False, True]
+        assert [each.topic for each in await new.messages("tock")] == ["tock"]
+        assert await new.topics() == ["tock"]
+
+
 async def test_a_change_while_the_next_instant_is_planned_counts_within_a_minute(
     slow: AsyncQueue, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

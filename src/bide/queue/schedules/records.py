@@ -194,6 +194,15 @@ def instant_of(claimed: Claimed) -> Instant | None:
     return None if name is None or planned is None else Instant(name, planned)
 
 
+def stands_for(pending: Stored | None, instant: Instant) -> bool:
+    """Whether the message of the next instant also brings this one, or tells that it was called."""
+    if pending is None:
+        return False
+    called = called_of(pending.headers)
+    was_called = called is not None and called.first <= instant.planned <= called.last
+    return was_called or (planned_of(pending.headers) or 0) <= instant.planned
+
+
 def in_force(name: str, own: Planned | None, what: Kept) -> Schedule | None:
     """The schedule as it is to be followed now: as announced, or as it is written here; None when it has ended."""
     known = [] if what.record is None else [what.record.timing]

@@ -30,6 +30,7 @@ from bide.queue.schedules.records import (
     name_of,
     refs,
     remembered,
+    stands_for,
 )
 from bide.queue.setup import Setup
 from bide.rounds import Round
@@ -180,13 +181,19 @@ class Planner:
         instants = [instant_of(each) for each in claimed]
         names = sorted({each.name for each in instants if each is not None})
         whats = dict(zip(names, self.kept(names), strict=True))
+        moved = {
+            instant.name: record.topic
+            for each, instant in zip(claimed, instants, strict=True)
+            if instant is not None and (record := whats[instant.name].record) is not None and record.topic != each.topic
+        }
+        there = dict(zip(moved, self.pending(list(moved.items())), strict=True))
         answers: list[bool] = []
         puts: list[NewMessage] = []
         for each, instant in zip(claimed, instants, strict=True):
             if instant is None or each.key != key_of(instant.name):
                 answers.append(True)
             else:
-                answers.append(self._one(each, instant, whats[instant.name], now, puts))
+                answers.append(self._one(each, instant, whats[instant.name], there.get(instant.name), now, puts))
         if puts:
             self._plan(puts, {each.id: each.token for each in claimed})
         return answers
@@ -203,14 +210,17 @@ class Planner:
             named = [replace(new, operation=f"{new.operation} {tokens[new.within or '']}") for new in again]
             self._engine.put(named)
 
-    def _one(self, claimed: Claimed, instant: Instant, what: Kept, now: int, puts: list[NewMessage]) -> bool:
+    def _one(
+        self, claimed: Claimed, instant: Instant, what: Kept, there: Stored | None, now: int, puts: list[NewMessage]
+    ) -> bool:
+        """`there`: the message of the next instant, where the task has moved to."""
         called = called_of(claimed.headers)
         has_begun = what.has_begun(claimed.id, claimed.attempt - 1)
         if what.paused:
             puts += [] if has_begun else remembered(what, called, now)
             return has_begun
         if what.record is not None and what.record.topic != claimed.topic:
-            return True  # its task has moved, and the next instant is planned there
+            return has_begun or not stands_for(there, instant)  # the next instant is planned there
         schedule = self._followed(instant.name, what, now)
         if schedule is None:
             if not has_begun:
