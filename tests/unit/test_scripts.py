@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from bide.engines.redis.aio.calls import LOOKS
-from bide.engines.redis.script import commands, scripts, without_unused
+from bide.engines.redis.script import LOOKS, commands, scripts, without_unused
 
 MOST = 180  # of the 200 that Lua takes: parts are changed by people who don't know what else a script includes
 DECLARED = re.compile(r"^local (?:function (?P<one>\w+)|(?P<some>\w+(?:, \w+)*))", re.MULTILINE)

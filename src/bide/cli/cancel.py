@@ -81,7 +81,7 @@ def _many(options: QueueOptions, topic: str, where: Where | None, *, dry: bool, 
         return step
     if as_json:
         echo_json(counts_of(topic, "cancelled", step, running=step.running))
-    elif step.asked or step.missing:
+    elif step.asked or step.left:
         echo(f"Cancelled {plural(step.done, 'message')} of {topic}.{left_out(step)}")
     else:
         echo(meant.none())

@@ -105,7 +105,7 @@ def requeue(
         return step
     if as_json:
         echo_json(counts_of(topic, "requeued", step, keyless=step.keyless))
-    elif not step.asked and not step.missing:
+    elif not step.asked and not step.left:
         echo(meant.none())
     else:
         echo(f"Requeued {step.done:,} of {meant.words(step.asked)}.{left_out(step)}")

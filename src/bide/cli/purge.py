@@ -70,7 +70,7 @@ def purge(
         return step
     if as_json:
         echo_json(counts_of(topic, "purged", step, state=of))
-    elif step.asked or step.missing:
+    elif step.asked or step.left:
         echo(f"Deleted {meant.words(step.done)}.{left_out(step)}")
     else:
         echo(meant.none())

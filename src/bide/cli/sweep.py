@@ -15,7 +15,7 @@ from bide.cli.progress import progress
 from bide.cli.table import Table
 from bide.core import json_shapes
 from bide.core.amounts import plural
-from bide.errors import EngineError, OutcomeUnknown, Unavailable
+from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.types import Info, State, Where
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def work(meant: Meant, what: str, steps: Callable[["Engine", str], Steps]) -> "S
                 for step in steps(engine, topic):
                     done = before.plus(step)
                     moved(done.seen)
-    except (KeyboardInterrupt, EngineError):
+    except (KeyboardInterrupt, BideError):
         note(f"Stopped. Changed by then: {plural(done.done, 'message')}, and possibly one more page.")
         raise
     return done
@@ -246,15 +246,11 @@ def work(meant: Meant, what: str, steps: Callable[["Engine", str], Steps]) -> "S
 
 def ended(step: "Step", *, named: bool) -> Exit:
     """How the command ends, when it has said what was done. `named`: the messages were, by their ids."""
-    if step.missing:
-        servers = ", ".join(step.missing)
-        note(
-            f"bide: {servers} does not answer and may have more of the messages. What the other servers have is done: run the "
-            "command again when it answers."
-        )
+    if step.left:
+        note(f"bide: {step.left} All else is done: run the command again later for the rest.")
     if step.unconfirmed:
-        note(f"bide: {'It' if step.missing else 'All'} is done, but {step.short}")
-    if step.missing or step.unconfirmed:
+        note(f"bide: {'It' if step.left else 'All'} is done, but {step.short}")
+    if step.left or step.unconfirmed:
         return Exit.FAILED
     return Exit.GONE if named and step.done < step.asked else Exit.OK
 
@@ -265,8 +261,9 @@ def left_out(step: "Step") -> str:
     parts = []
     if running:
         parts.append(f"{plural(running, 'message')} {'is' if running == 1 else 'are'} with a worker now.")
-    if gone and step.missing:
-        parts.append(f"{plural(gone, 'message')} had moved or ended before, or could not be reached.")
+    if gone and step.left:
+        why = "could not be reached" if step.missing else "were refused"
+        parts.append(f"{plural(gone, 'message')} had moved or ended before, or {why}.")
     elif gone:
         parts.append(f"{plural(gone, 'message')} had moved or ended before.")
     return "".join(f" {each}" for each in parts)
@@ -275,5 +272,5 @@ def left_out(step: "Step") -> str:
 def counts_of(pattern: str, name: str, step: "Step", **more: Any) -> dict[str, Any]:
     """The JSON of a change of many messages."""
     gone = step.asked - step.done - step.running
-    amiss = {"missing": step.missing, "unconfirmed": step.unconfirmed or None}
+    amiss = {"missing": step.missing, "refused": step.refused, "unconfirmed": step.unconfirmed or None}
     return {"topic": pattern, name: step.done, **more, "asked": step.asked, "gone": gone, **amiss}

@@ -251,6 +251,7 @@ class Swept(msgspec.Struct, frozen=True):
     keyless: int = 0  # of those requeued, how many came back without their key: a newer message holds it
     missing: Sequence[str] = ()  # servers that did not answer, of an engine that has several: what they have was left as it is
     unconfirmed: str = ""  # all was done, and this says why a part of it may be undone by a failover
+    refused: Sequence[str] = ()  # servers that refused to go on, and why: the rest of what they have was left as it is
 
     def __add__(self, other: "Swept") -> "Swept":
         """What two parts of an engine did of one page."""
@@ -258,8 +259,9 @@ class Swept(msgspec.Struct, frozen=True):
             self.count + other.count,
             self.more or other.more,
             self.keyless + other.keyless,
-            (*self.missing, *other.missing),
+            tuple(sorted({*self.missing, *other.missing})),
             self.unconfirmed or other.unconfirmed,
+            tuple(sorted({*self.refused, *other.refused})),
         )
 
 

@@ -1,6 +1,7 @@
 """Which messages a `where` chooses, and how far a change of many messages has come."""
 
 import re
+from collections.abc import Hashable
 from typing import NamedTuple, TypeVar
 
 from bide.core import options
@@ -48,6 +49,7 @@ class Step(NamedTuple):
     keyless: int = 0
     running: int = 0
     missing: tuple[str, ...] = ()  # servers that did not answer: what the others have is done
+    refused: tuple[str, ...] = ()  # servers that refused, and why: the same
     unconfirmed: str = ""  # why a failover may undo a part of what is done
 
     def plus(self, other: "Step") -> "Step":
@@ -59,6 +61,7 @@ class Step(NamedTuple):
             self.keyless + other.keyless,
             self.running + other.running,
             tuple(sorted({*self.missing, *other.missing})),
+            tuple(sorted({*self.refused, *other.refused})),
             self.unconfirmed or other.unconfirmed,
         )
 
@@ -67,14 +70,19 @@ class Step(NamedTuple):
         """What to say if not all that was done is confirmed."""
         return f"not all of it confirmed: {self.unconfirmed} In that case, do the same again." if self.unconfirmed else ""
 
+    @property
+    def left(self) -> str:
+        """What to say if a part was left as it was."""
+        silent = f"{', '.join(self.missing)} does not answer and may have some of the messages." if self.missing else ""
+        return " ".join(filter(None, [silent, *self.refused]))
+
     def check(self) -> None:
-        """At the end. Raises OutcomeUnknown if a server did not answer, ConfirmTimeout if all is done and not all confirmed."""
-        if self.missing:
+        """At the end. Raises OutcomeUnknown if a server did not answer or refused, ConfirmTimeout if all is done and not all
+        confirmed.
+        """
+        if self.left:
             short = f" It is done, but {self.short}" if self.short else ""
-            raise OutcomeUnknown(
-                f"{', '.join(self.missing)} does not answer and may have some of the messages. What the other servers have is "
-                f"done, {self.done:,} in all: try again later for the rest.{short}"
-            )
+            raise OutcomeUnknown(f"{self.left} All else is done, {self.done:,} in all: try again later for the rest.{short}")
         if self.unconfirmed:
             raise ConfirmTimeout(f"All is done, {plural(self.done, 'message')}, but {self.short}")
 
@@ -87,17 +95,25 @@ def complete(found: C) -> C:
 
 
 class Absent:
-    """The servers that did not answer while many messages were changed, or did not confirm: the rest is done first."""
+    """The servers that did not answer while many messages were changed, refused, or did not confirm: the rest is done first."""
 
     def __init__(self) -> None:
         self._servers: set[str] = set()
+        self._refused: set[str] = set()
+        self.refusing: set[Hashable] = set()  # parts of the engine that did
         self._unconfirmed = ""
 
     def heard(self, found: C) -> C:
         self._servers.update(found.missing)
         if isinstance(found, Swept):
+            self._refused.update(found.refused)
             self.short(found.unconfirmed)
         return found
+
+    def refuse(self, parts: set[Hashable], why: str) -> None:
+        """What these parts of the engine have of a page was refused."""
+        self.refusing |= parts
+        self._refused.add(why)
 
     def short(self, why: str) -> None:
         """A page was done and not confirmed, unless this is empty."""
@@ -105,7 +121,8 @@ class Absent:
 
     def left_out(self, step: Step) -> Step:
         """The last step, which names them."""
-        return step._replace(missing=tuple(sorted(self._servers)), unconfirmed=self._unconfirmed)
+        missing, refused = tuple(sorted(self._servers)), tuple(sorted(self._refused))
+        return step._replace(missing=missing, refused=refused, unconfirmed=self._unconfirmed)
 
 
 def share(total: int, place: int, count: int, spread: int) -> tuple[int, int]:

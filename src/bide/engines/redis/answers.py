@@ -74,6 +74,8 @@ def _failure(failures: Sequence[BideError], answers: Sequence[Any], done: Sequen
     if isinstance(first, OutcomeUnknown) and first.answers:  # it says so
         return OutcomeUnknown(str(first), answers=answers, done=done)
     rest = "were done" if len(lost) == len(failures) else "were done, though not all of them are confirmed"
-    error = OutcomeUnknown(f"{first} This was one part of several, and others of the batch {rest}.", answers=answers, done=done)
+    error = OutcomeUnknown(
+        f"{first} That is about one part of several: others of the batch {rest}.", answers=answers, done=done
+    )
     error.__cause__ = first
     return error

@@ -142,6 +142,11 @@ def is_replica(shown: str, master: str) -> ConfigError:
     )
 
 
+def refuses_changes(error: BaseException) -> bool:
+    """Whether the server only lets others look, since too few replicas follow it."""
+    return str(error).startswith("NOREPLICAS ")
+
+
 def moving(error: BaseException) -> bool:
     """Whether a shard's keys are on their way to another node.
 

@@ -22,6 +22,7 @@ class Presence:
     def __init__(self, place: Callable[[], str], patience: float) -> None:
         """`place`: which server it is, for people. `patience`: seconds that it may be away until the log says so."""
         self.since: float = 0.0  # when it first did not answer, of those times since it last did
+        self.refusal: str = ""  # why it takes no changes, if that is how it answers: whoever only looks is answered as ever
         self._place = place
         self._patience = patience
         self._told = False
@@ -67,23 +68,37 @@ class Presence:
         self.heard = now = time.monotonic()
         self._usual += (now - self._asked.pop(by, now) - self._usual) / SHARE
 
-    def lose(self) -> None:
-        """A command got no answer, or the answer that it can't be done now."""
+    def lose(self, refusal: str = "") -> None:
+        """A command got no answer, or the answer that it can't be done now. `refusal`: why only changes can't."""
         now = time.monotonic()
+        self.refusal = refusal
         if not self.since:
             self.since, self._pause = now, SOON
             self._ask_at = now + SOON
         elif now - self.since > self._patience and not self._told:
             self._told = True
-            _log.warning("%s has not answered for %.0f seconds, and is asked at times.", self._place(), now - self.since)
+            away = now - self.since
+            if refusal:
+                _log.warning("%s. That is so for %.0f seconds, and it is asked at times.", self.state, away)
+            else:
+                _log.warning("%s has not answered for %.0f seconds, and is asked at times.", self._place(), away)
 
-    def find(self) -> None:
-        """It has answered."""
-        if self.since:
-            self.since = 0.0
-            if self._told:
-                self._told = False
-                _log.warning("%s answers again.", self._place())
+    def find(self, *, looked: bool = False) -> None:
+        """It has answered. `looked`: to somebody who changes nothing."""
+        if not self.since or (looked and self.refusal):
+            return
+        again = "takes changes" if self.refusal else "answers"
+        self.since, self.refusal = 0.0, ""
+        if self._told:
+            self._told = False
+            _log.warning("%s %s again.", self._place(), again)
+
+    @property
+    def state(self) -> str:
+        """What to say of it while it is silent."""
+        if self.refusal:
+            return f"{self._place()} answers, but takes no changes now: {self.refusal}"
+        return f"{self._place()} does not answer"
 
     def is_to_be_asked(self) -> bool:
         """Whether it is time for a quick question. Then the caller asks it, and others go by what is known."""

@@ -18,6 +18,9 @@ from typing import NamedTuple
 
 from bide.engines.redis.sample_calls import CALLS, KEY, POLLS
 
+LOOKS = ("followers", "get", "lease_ends", "leased", "read_results", "scan", "stats", "sweep", "time")
+"""Scripts that change nothing."""
+
 _SCRIPT = re.compile(r"^-- script: (\w+)\n", re.MULTILINE)
 _INCLUDE = re.compile(r"^-- include: (.+)\n", re.MULTILINE)
 _FOREIGN = re.compile(r"^-- (include|run): (.+)\n", re.MULTILINE)

@@ -4,9 +4,10 @@
 import sys
 from collections.abc import AsyncGenerator, Sequence
 
+from bide.core.amounts import plural
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Ref, Stored
-from bide.errors import ConfirmTimeout, OutcomeUnknown, Unavailable
+from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown, Unavailable
 from bide.queue.choosing import PAGE, Absent, Choice, Step, share
 from bide.types import CancelResult, State
 
@@ -38,10 +39,17 @@ async def count_dead(engine: AsyncEngine, topic: str, absent: Absent) -> int:
 
 
 async def last(steps: AsyncGenerator[Step, None]) -> Step:
-    """Do all of it. Raises OutcomeUnknown at the end if a server of several did not answer, or not confirm."""
+    """Do all of it. Raises OutcomeUnknown at the end if a server of several did not answer, refused, or did not confirm; and at
+    once if a page fails after others were done.
+    """
     step = Step()
-    async for each in steps:
-        step = each
+    try:
+        async for each in steps:
+            step = each
+    except BideError as error:
+        if not step.done:
+            raise
+        raise OutcomeUnknown(f"{plural(step.done, 'message')} done, then: {error}") from error
     step.check()
     return step
 
@@ -156,7 +164,8 @@ async def cancel_chosen(engine: AsyncEngine, topic: str, states: Sequence[State]
 
 
 async def _cancelled(engine: AsyncEngine, topic: str, refs: Sequence[Ref], absent: Absent) -> list[CancelResult]:
-    """What became of messages that were pending a moment ago, where a server says so."""
+    """What became of messages that were pending a moment ago, where a server says so. One that refuses is not asked again."""
+    refs = [ref for ref in refs if engine.part_of(ref) not in absent.refusing]
     try:
         return await engine.cancel(refs)
     except ConfirmTimeout as short:
@@ -170,4 +179,10 @@ async def _cancelled(engine: AsyncEngine, topic: str, refs: Sequence[Ref], absen
     if absent.heard(await engine.stats(topic)).missing:
         return known
     left = [ref for ref, each in zip(refs, told or [None] * len(refs), strict=True) if each is None]  # it answers again
-    return [*known, *await engine.cancel(left)]
+    try:
+        return [*known, *await engine.cancel(left)]
+    except BideError as error:
+        if not known:
+            raise
+        absent.refuse({engine.part_of(ref) for ref in left}, str(error))
+        return known

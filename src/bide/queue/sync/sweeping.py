@@ -4,9 +4,10 @@
 import sys
 from collections.abc import Generator, Sequence
 
+from bide.core.amounts import plural
 from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.engines.sync import Engine
-from bide.errors import ConfirmTimeout, OutcomeUnknown, Unavailable
+from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown, Unavailable
 from bide.queue.choosing import PAGE, Absent, Choice, Step, share
 from bide.types import CancelResult, State
 
@@ -38,10 +39,17 @@ def count_dead(engine: Engine, topic: str, absent: Absent) -> int:
 
 
 def last(steps: Generator[Step, None, None]) -> Step:
-    """Do all of it. Raises OutcomeUnknown at the end if a server of several did not answer, or not confirm."""
+    """Do all of it. Raises OutcomeUnknown at the end if a server of several did not answer, refused, or did not confirm; and at
+    once if a page fails after others were done.
+    """
     step = Step()
-    for each in steps:
-        step = each
+    try:
+        for each in steps:
+            step = each
+    except BideError as error:
+        if not step.done:
+            raise
+        raise OutcomeUnknown(f"{plural(step.done, 'message')} done, then: {error}") from error
     step.check()
     return step
 
@@ -152,7 +160,8 @@ def cancel_chosen(engine: Engine, topic: str, states: Sequence[State], choice: C
 
 
 def _cancelled(engine: Engine, topic: str, refs: Sequence[Ref], absent: Absent) -> list[CancelResult]:
-    """What became of messages that were pending a moment ago, where a server says so."""
+    """What became of messages that were pending a moment ago, where a server says so. One that refuses is not asked again."""
+    refs = [ref for ref in refs if engine.part_of(ref) not in absent.refusing]
     try:
         return engine.cancel(refs)
     except ConfirmTimeout as short:
@@ -166,4 +175,10 @@ def _cancelled(engine: Engine, topic: str, refs: Sequence[Ref], absent: Absent) 
     if absent.heard(engine.stats(topic)).missing:
         return known
     left = [ref for ref, each in zip(refs, told or [None] * len(refs), strict=True) if each is None]  # it answers again
-    return [*known, *engine.cancel(left)]
+    try:
+        return [*known, *engine.cancel(left)]
+    except BideError as error:
+        if not known:
+            raise
+        absent.refuse({engine.part_of(ref) for ref in left}, str(error))
+        return known

@@ -126,8 +126,8 @@ class TopicVerbs:
         Returns how many. If a newer message holds a dead letter's key, it comes back without its key: `.keyless` counts these.
         `.gone` counts those that were named or chosen, and were no dead letters of the topic by then.
 
-        Raises OutcomeUnknown if a server of several did not answer: what the others have is done. Raises ConfirmTimeout if all
-        is done, and not all of it was confirmed.
+        Raises OutcomeUnknown if a server of several did not answer, or refused: what the others have is done. Raises
+        ConfirmTimeout if all is done, and not all of it was confirmed.
         """
         name, wait, over = options.topic(topic), duration_ms(delay), duration_ms(spread, "spread")
         check_delay(wait + over, None, 0)
@@ -148,8 +148,8 @@ class TopicVerbs:
 
         Only those that `where` chooses, or only the dead letters with these ids; cancel a pending message by its id.
 
-        Raises OutcomeUnknown if a server of several did not answer: what the others have is done. Raises ConfirmTimeout if all
-        is done, and not all of it was confirmed.
+        Raises OutcomeUnknown if a server of several did not answer, or refused: what the others have is done. Raises
+        ConfirmTimeout if all is done, and not all of it was confirmed.
         """
         name, which = options.topic(topic), options.state(state)
         named = _named(ids, where, f"purge({topic!r}, state='dead', ids=[dead.id])")
@@ -173,8 +173,8 @@ class TopicVerbs:
 
         `.running` is the number of those that a worker has received meanwhile: they go on.
 
-        Raises OutcomeUnknown if a server of several did not answer: what the others have is done. Raises ConfirmTimeout if all
-        is done, and not all of it was confirmed.
+        Raises OutcomeUnknown if a server of several did not answer, or refused: what the others have is done. Raises
+        ConfirmTimeout if all is done, and not all of it was confirmed.
         """
         name, choice = options.topic(topic), self._choice(where)
         engine = self.session.engine()
@@ -184,7 +184,7 @@ class TopicVerbs:
     def pause(self, topic: str) -> None:
         """Deliver no messages of a topic until it is resumed. Running handlers go on.
 
-        Raises OutcomeUnknown if a server of several did not answer: the topic is paused on the others.
+        Raises OutcomeUnknown if a server of several did not answer, or refused: the topic is paused on the others.
         """
         name = options.topic(topic)
         self.session.engine().pause(name, True)

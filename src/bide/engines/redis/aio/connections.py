@@ -29,10 +29,11 @@ from bide.engines.redis.failures import (
     passing,
     read_only,
     refused,
+    refuses_changes,
     translated,
 )
 from bide.engines.redis.protocol import Text
-from bide.engines.redis.script import Script
+from bide.engines.redis.script import LOOKS, Script
 from bide.engines.redis.server import AsyncServer, texts
 from bide.errors import Unavailable
 from bide.ids import lane
@@ -92,7 +93,7 @@ class AsyncConnection:
                 if confirmation is not None:
                     await self._confirm(driver, confirmation, keys[0], answer, tries, insist=insist)
                 self._driver = driver
-                presence.find()
+                presence.find(looked=script is None or script.name in LOOKS)
                 return answer
             except theirs.ResponseError as error:
                 if script is not None and missing_script(error):
@@ -171,7 +172,7 @@ class AsyncConnection:
             self._server.outdate()  # else each connection that went silent would have its own timeout
         redirected = self._server.learn(driver, failed)
         if not redirected:
-            self._server.presence.lose()
+            self._server.presence.lose(self._server.told(failed) if refuses_changes(failed) else "")
         pause = tries.pause(failed, redirected=redirected)
         if pause is None or (not tries.unsure and self._server.is_absent(failed)):
             raise self._given_up(failed, tries.unsure)

@@ -207,7 +207,7 @@ class AsyncRedis(AsyncEngine):
         patience = HASTE if brief and len(self._opened()) > 1 else None
 
         async def get(shard: AsyncShard, some: Sequence[Ref]) -> list[Stored | None]:
-            if patience is not None and shard.is_away():
+            if patience is not None and shard.is_out_of_sight():
                 raise shard.absence()
             return await shard.get(some, now, patience)
 

@@ -32,7 +32,7 @@ class AsyncLooks:
     def __init__(self, namespace: Namespace, shards: AsyncShards) -> None:
         self._namespace = namespace
         self._shards = shards
-        self._away = {shard for shard in shards if shard.is_away()}
+        self._away = {shard for shard in shards if shard.is_out_of_sight()}
         self._patience: float | None = HASTE
         if len(self._away) == len(shards) or shards.only is not None:
             self._be_patient()

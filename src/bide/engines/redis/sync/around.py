@@ -7,8 +7,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Swept, Tended
 from bide.engines.redis.failures import BRIEF
 from bide.engines.redis.presence import HASTE
@@ -16,7 +14,7 @@ from bide.engines.redis.protocol import delivering, sending
 from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
-from bide.errors import BideError, ConfirmTimeout, EngineError, OutcomeUnknown, Unavailable
+from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown
 from bide.rounds import Round
 
 SOON = 0.5  # seconds
@@ -119,11 +117,11 @@ class Around:
     def sweep(self, ids: Sequence[str] | None, call: Callable[[Shard, int, float | None], Swept]) -> Swept:
         """Change a page of many, or those with these ids. `call`: what a shard does, after how many of others, in which time.
 
-        A shard that does not answer is left out and named, if another one does.
+        A shard that does not answer, or refuses, is left out and named, if another one does it.
         """
         concerned = None if ids is None else {name_of(id).shard for id in ids}
         for patience in (HASTE, None) if len(self._shards) > 1 else (None,):
-            did, answered, failed = Swept(0, False), False, dict[str, EngineError]()
+            did, answered, failed = Swept(0, False), False, list[BideError]()
             for shard in self._shards.one_after_another():
                 if concerned is not None and shard.number not in concerned:
                     continue
@@ -131,14 +129,15 @@ class Around:
                     if patience is not None and shard.is_away():
                         raise shard.absence()
                     one = call(shard, did.count, patience)
-                except (Unavailable, OutcomeUnknown) as error:
-                    failed[shard.connections.server.place] = error
+                except BideError as error:
+                    failed.append(error)
+                    one = shard.left(error)
                 else:
                     answered = True
-                    did = did + one
+                did = did + one
             if answered or not failed:
-                return replace(did, missing=tuple(sorted(failed)))
-        raise next(iter(failed.values()))
+                return did
+        raise failed[0]
 
     def pause(self, topic: str, paused: bool) -> None:
         """Raises OutcomeUnknown if some shards have done it, and others have not; ConfirmTimeout if all have, and not all of
@@ -150,16 +149,10 @@ class Around:
             told += Round(left, lambda shard: shard.pause(topic, paused)).answers()
         short = [each for each in told if isinstance(each, ConfirmTimeout)]
         failed = {shard: each for shard, each in zip(asked, told, strict=True) if each is not None and each not in short}
-        for error in failed.values():
-            if len(failed) == len(asked) or not isinstance(error, (Unavailable, OutcomeUnknown)):
-                raise error
+        if failed and len(failed) == len(asked):
+            raise next((each for each in failed.values() if isinstance(each, OutcomeUnknown)), next(iter(failed.values())))
         if failed:
-            places = ", ".join(sorted({shard.connections.server.place for shard in failed}))
-            word = "paused" if paused else "resumed"
-            raise OutcomeUnknown(
-                f"{topic} is {word}, but perhaps not where {places} has its messages: there was no answer. "
-                "Try again when it answers."
-            )
+            raise _in_part(f"{topic} is {'paused' if paused else 'resumed'}", failed)
         if short:
             raise short[0]
 
@@ -212,6 +205,20 @@ class Around:
             except BaseException:
                 requests.add(request)
                 raise
+
+
+def _in_part(done: str, failed: Mapping[Shard, Exception]) -> Exception:
+    """What to raise of what others did."""
+    left = Swept(0, False)
+    for shard, error in failed.items():
+        if not isinstance(error, BideError):
+            return error
+        left = left + shard.left(error)
+    but = [f"not everywhere: {' '.join(left.refused)}"] if left.refused else []
+    if left.missing:
+        where = f"perhaps not where {', '.join(left.missing)} has its messages"
+        but.append(f"{where}: there was no answer. Try again when it answers.")
+    return OutcomeUnknown(f"{done}, but {' And '.join(but)}")
 
 
 def _compare(now: int, shards: Sequence[Shard]) -> None:

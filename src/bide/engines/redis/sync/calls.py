@@ -9,7 +9,7 @@ from bide.engines.redis.confirming import Confirmation, check_disk
 from bide.engines.redis.failures import BRIEF, OtherSpread, TooOld, Unanswered, Unconfirmed, Unpinned, other_spread
 from bide.engines.redis.namespace import Namespace, check_events, check_eviction
 from bide.engines.redis.protocol import Text
-from bide.engines.redis.script import scripts
+from bide.engines.redis.script import LOOKS, scripts
 from bide.engines.redis.server import texts
 from bide.engines.redis.spread import Spread, plain
 from bide.engines.redis.spread import read as read_spread
@@ -18,17 +18,6 @@ from bide.errors import BideError, ConfigError, ConfirmTimeout, OutcomeUnknown, 
 
 SPREAD = 5  # the place of how messages are spread, in what every script is told
 TRIES = 5  # of a script that comes too late, or to a shard that has it otherwise
-LOOKS = (
-    "followers",
-    "get",
-    "lease_ends",
-    "leased",
-    "read_results",
-    "scan",
-    "stats",
-    "sweep",
-    "time",
-)  # scripts that change nothing
 PASSING = frozenset({*LOOKS, "close", "expect", "hear"})  # and those that change nothing which must last
 RECEIVING = frozenset(
     {"arrive", "claim", "enter", "expect_results", "extend", "forget_waiting", "fulfil_results", "keep", "leave", "recall"}
@@ -62,12 +51,15 @@ class Calls:
         if self._answers_quickly():
             presence.find()
         else:
-            presence.lose()
+            presence.lose(presence.refusal)
 
     def _answers_quickly(self) -> bool:
         connection = Connection(self._connections.server.hasty())
         try:
-            connection.run(scripts()["time"], self._keys, self._told(connection, None), retry_for=0.0)
+            if self._connections.server.presence.refusal:  # what changes nothing is answered then, too
+                connection.run(scripts()["close"], self._keys, (*self._told(connection, None), ""), retry_for=0.0)
+            else:
+                connection.run(scripts()["time"], self._keys, self._told(connection, None), retry_for=0.0)
         except (BideError, Unanswered, TooOld, Unpinned):
             return False
         except OtherSpread:

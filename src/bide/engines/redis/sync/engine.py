@@ -201,7 +201,7 @@ class Redis(Engine):
         patience = HASTE if brief and len(self._opened()) > 1 else None
 
         def get(shard: Shard, some: Sequence[Ref]) -> list[Stored | None]:
-            if patience is not None and shard.is_away():
+            if patience is not None and shard.is_out_of_sight():
                 raise shard.absence()
             return shard.get(some, now, patience)
 

@@ -1,0 +1,238 @@
+"""One shard of three refuses changes: the others do theirs, and the error says how much was done, and why not all."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from typing import Any, TypeAlias
+
+import pytest
+
+from bide import AsyncQueue, ConfigError, OutcomeUnknown, QueueFull, Unavailable, Where
+from bide.engines.redis.aio.calls import AsyncCalls
+from bide.engines.redis.sync.calls import Calls
+from bide.engines.redis.topology import slot_of
+from tests.redis.away import COLOURS, SHARDS, Either, engine_of, keys_of
+from tests.redis.test_commands_away import bide
+from tests.redis.test_sweeps_away import MANY, place_of, sent
+from tests.servers.cluster import RedisCluster
+
+both_colours = pytest.mark.parametrize("colour", COLOURS)
+FULL, NO_RIGHT, NO_REPLICAS = "full", "a right is missing", "too few replicas"
+WHY = {FULL: "at its maxmemory", NO_RIGHT: "may not call HSET: nothing was changed", NO_REPLICAS: "NOREPLICAS"}
+RAISED = {FULL: QueueFull, NO_RIGHT: ConfigError, NO_REPLICAS: Unavailable}
+Command: TypeAlias = tuple[str | int, ...]
+all_refuse_it = pytest.mark.parametrize("how", [FULL, NO_RIGHT, NO_REPLICAS])
+full_ones_do_it = pytest.mark.parametrize("how", [NO_RIGHT, NO_REPLICAS])
+
+
+@pytest.fixture
+def url(masters: RedisCluster, masters_url: str) -> str:
+    """Of a user whose rights may be taken."""
+    for node in masters.nodes:
+        node.ask("ACL", "SETUSER", "bob", "on", ">pw", "~*", "&*", "+@all")
+    return f"{masters_url.replace('://', '://bob:pw@', 1)}&timeout=1"
+
+
+@contextlib.asynccontextmanager
+async def refusing(masters: RedisCluster, queue: AsyncQueue, how: str, *shards: int) -> AsyncIterator[None]:
+    """The masters of these shards let others look, but take no changes, or none that need room."""
+    tags = (await engine_of(queue))._namespace.tag
+    nodes = [masters.node_of(slot_of(tags(shard))) for shard in shards]
+    changes: dict[str, tuple[Command, Command]] = {
+        FULL: (("CONFIG", "SET", "maxmemory", 1), ("CONFIG", "SET", "maxmemory", 0)),
+        NO_RIGHT: (("ACL", "SETUSER", "bob", "-hset"), ("ACL", "SETUSER", "bob", "+@all")),
+        NO_REPLICAS: (("CONFIG", "SET", "min-replicas-to-write", 1), ("CONFIG", "SET", "min-replicas-to-write", 0)),
+    }
+    begin, end = changes[how]
+    for node in nodes:
+        node.ask(*begin)
+    try:
+        yield
+    finally:
+        for node in nodes:
+            node.ask(*end)
+
+
+async def paused(queue: AsyncQueue) -> list[bool]:
+    """Whether the topic is, by shard."""
+    return [(await shard.stats("t", (), None, None))["t"].paused for shard in (await engine_of(queue))._shards]
+
+
+@both_colours
+@full_ones_do_it
+async def test_a_topic_is_paused_and_resumed_in_the_other_shards(
+    masters: RedisCluster, url: str, colour: str, how: str
+) -> None:
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        await sent(queue, dead=False)
+        why = f"but not everywhere: {await place_of(masters, queue, 2)}.*{WHY[how]}"
+        async with refusing(masters, queue, how, 2):
+            with pytest.raises(OutcomeUnknown, match=f"t is paused, {why}"):
+                await other.do("pause", "t")
+            assert await paused(queue) == [True, True, False]
+        await other.do("pause", "t")
+        async with refusing(masters, queue, how, 2):
+            with pytest.raises(OutcomeUnknown, match=f"t is resumed, {why}"):
+                await other.do("resume", "t")
+            assert await paused(queue) == [False, False, True]
+
+
+@both_colours
+async def test_a_topic_is_paused_also_where_the_server_is_full(masters: RedisCluster, url: str, colour: str) -> None:
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        await sent(queue, dead=False)
+        async with refusing(masters, queue, FULL, 2):
+            await other.do("pause", "t")
+            assert await paused(queue) == [True, True, True]
+            await other.do("pause", "unheard.of")
+            await other.do("resume", "t")
+            assert await paused(queue) == [False, False, False]
+
+
+@both_colours
+@pytest.mark.parametrize("verb", ["pause", "resume", "requeue"])
+@full_ones_do_it
+async def test_where_no_shard_does_it_the_refusal_is_raised_as_it_is(
+    masters: RedisCluster, url: str, colour: str, verb: str, how: str
+) -> None:
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        await sent(queue, dead=True)
+        async with refusing(masters, queue, how, *range(SHARDS)):
+            with pytest.raises(RAISED[how], match=WHY[how]):
+                await other.do(verb, "t")
+
+
+@both_colours
+@pytest.mark.parametrize("chosen", [False, True])
+@all_refuse_it
+async def test_dead_letters_of_the_other_shards_are_requeued(
+    masters: RedisCluster, url: str, colour: str, chosen: bool, how: str
+) -> None:
+    where = {"where": Where(error="broken")} if chosen else {}
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        await sent(queue, dead=True)
+        async with refusing(masters, queue, how, 0):
+            with pytest.raises(OutcomeUnknown, match=f"{await place_of(masters, queue, 0)}.*{WHY[how]}.* 8 in all"):
+                await other.do("requeue", "t", **where)
+            stats = await queue.stats("t")
+            assert (stats.ready, stats.dead, len(stats.missing)) == (8, MANY, 0)
+        left = MANY
+        while left:  # it is found out soon that it takes changes again
+            with contextlib.suppress(OutcomeUnknown):
+                left -= await other.do("requeue", "t", **where)
+
+
+@both_colours
+@all_refuse_it
+async def test_dead_letters_of_other_shards_are_requeued_by_their_ids(
+    masters: RedisCluster, url: str, colour: str, how: str
+) -> None:
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        ids = await sent(queue, dead=True)
+        async with refusing(masters, queue, how, 2):
+            assert await other.do("requeue", "t", ids[:2]) == 2  # which needs only another shard
+            with pytest.raises(OutcomeUnknown, match="6 in all"):
+                await other.do("requeue", "t", ids[2:])
+            with pytest.raises(RAISED[how], match=WHY[how]):
+                await other.do("requeue", "t", ids[2 * MANY :])
+
+
+@both_colours
+@pytest.mark.parametrize("state", ["ready", "dead"])
+@full_ones_do_it
+async def test_messages_of_the_other_shards_are_purged(
+    masters: RedisCluster, url: str, colour: str, state: str, how: str
+) -> None:
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        await sent(queue, dead=state == "dead")
+        async with refusing(masters, queue, how, 0):
+            with pytest.raises(OutcomeUnknown, match=f"{await place_of(masters, queue, 0)}.*{WHY[how]}.* 8 in all"):
+                await other.do("purge", "t", state=state)
+            stats = await queue.stats("t")
+            assert (stats.ready + stats.dead, len(stats.missing)) == (MANY, 0)
+
+
+@both_colours
+@full_ones_do_it
+async def test_messages_of_the_other_shards_are_cancelled(masters: RedisCluster, url: str, colour: str, how: str) -> None:
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        await sent(queue, dead=False)
+        async with refusing(masters, queue, how, 0):
+            with pytest.raises(OutcomeUnknown, match=f"{WHY[how]}.* 8 in all"):
+                await other.do("cancel_all", "t")
+            assert (await queue.stats("t")).ready == MANY
+
+
+REFUSED = "8 messages had moved or ended before, or were refused."
+
+
+@pytest.mark.parametrize(
+    ("command", "done"),
+    [
+        (("requeue", "t*", "--all"), f"Requeued 16 of 24 dead letters of t*. {REFUSED}\n"),
+        (("purge", "t*", "--state", "dead", "--yes"), "Deleted 16 dead letters of t*.\n"),
+        (("cancel", "t*", "--all", "--yes"), f"Cancelled 16 messages of t*. {REFUSED}\n"),
+    ],
+)
+async def test_a_command_goes_on_with_the_other_servers_and_topics(
+    masters: RedisCluster, url: str, command: tuple[str, ...], done: str
+) -> None:
+    async with AsyncQueue(url) as queue:
+        for topic in ("t", "t2"):
+            await sent(queue, dead=command[0] != "cancel", topic=topic)
+        async with refusing(masters, queue, NO_RIGHT, 2):
+            ended = await bide(url, *command)
+    assert ended.code == 1
+    assert WHY[NO_RIGHT] in ended.err
+    assert ended.err.endswith("All else is done: run the command again later for the rest.\n")
+    assert ended.out == done
+
+
+async def test_the_log_says_why_a_server_takes_no_changes_and_when_it_does_again(
+    masters: RedisCluster, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "bide")
+    async with AsyncQueue(url) as queue:
+        await sent(queue, dead=False)
+        place = await place_of(masters, queue, 2)
+        keys = iter(keys_of(2, 999)[MANY:])
+        async with refusing(masters, queue, NO_REPLICAS, 2):
+            while "takes no changes now: NOREPLICAS" not in caplog.text:
+                with pytest.raises(Unavailable, match="NOREPLICAS"):
+                    await queue.send("t", key=next(keys))
+                assert not (await queue.stats("t")).missing
+            with pytest.raises(OutcomeUnknown, match=f"not everywhere: {place} answers, but takes no changes now: NOREPLICAS"):
+                await queue.pause("t")
+        while "takes changes again" not in caplog.text:
+            await asyncio.gather(*(queue.send("t") for _ in range(9)))
+    assert "answered" not in caplog.text
+
+
+@both_colours
+@pytest.mark.parametrize("verb", ["requeue", "purge"])
+async def test_what_one_server_did_of_a_page_before_it_refused_is_told(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch, colour: str, verb: str
+) -> None:
+    async with Either(redis_url, colour) as other:
+        await other.do("send_many", "t", range(700))
+        dead = await other.do("receive", "t", limit=700)
+        for delivery in dead:
+            end = delivery.bury("broken")
+            if colour == "async":
+                await end
+        calls, script, asked = (AsyncCalls if colour == "async" else Calls), f"{verb}_dead" if verb == "purge" else verb, []
+        do = calls.do
+
+        def refuse_the_second(self: Any, name: str, *args: Any, **options: Any) -> Any:
+            asked.extend([name] * (name == script))
+            if len(asked) == 2:
+                asked.append("refused")
+                raise QueueFull("it took nothing")
+            return do(self, name, *args, **options)
+
+        monkeypatch.setattr(calls, "do", refuse_the_second)
+        how = {"state": "dead"} if verb == "purge" else {}
+        with pytest.raises(OutcomeUnknown, match=r": it took nothing All else is done, 250 in all"):
+            await other.do(verb, "t", ids=[each.id for each in dead], **how)
+        assert (await other.do("stats", "t")).dead == 450
