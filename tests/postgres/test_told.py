@@ -243,11 +243,9 @@ async def test_all_who_sleep_look_when_one_of_them_has_begun_to_listen(
     monkeypatch.setattr(AsyncWaking, "_listen", late)
     monkeypatch.setattr(Waking, "_listen", late_sync)
     sender, receiver = make_queue(), make_queue()
-    await receiver.stats()
-    engine = getattr(receiver, "inner", receiver).session.engine()
-    verbs: Any = vars(await engine if asyncio.iscoroutine(engine) else engine)["_verbs"]
+    waking = await waking_of(receiver)
     waiting = [asyncio.create_task(receiver.receive(topic, wait=60)) for topic in ("x", "y", "z")]
-    await once(lambda: verbs._waking and len(verbs._waking._asleep) == 3)
+    await once(lambda: len(waking._asleep) == 3)
     for topic in ("x", "y", "z"):
         await sender.send(topic, topic)
     may_listen.set()
@@ -340,6 +338,48 @@ async def test_a_message_that_will_be_due_does_not_wait_for_the_receiver_that_wa
 
 
 @pytest.mark.server
+async def test_a_delayed_message_is_told_if_the_one_before_it_was_handed_out_while_its_send_was_under_way(
+    queue: Any, make_queue: Callable[..., Any], postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The send saw that one, to which a receiver would come; and that receiver came before the send was committed."""
+    without_sweeps(monkeypatch)
+    receiver = make_queue()
+    waking = await waking_of(receiver)
+    with psycopg.connect(postgres_url) as own, psycopg.connect(postgres_url, autocommit=True) as looking:
+        own.execute("select bide.send('t', delay => '1 hour', key => 'held')")
+        first = asyncio.create_task(receiver.receive("t", wait=60))
+        await once(lambda: looking.execute("select 1 from pg_stat_activity where query like 'listen%'").fetchall())
+        await queue.send("t", "before", delay=0.4)  # the send that waits looks again after a second
+        sender = Sender(queue, postgres_url)
+        sending = asyncio.create_task(sender.in_the_background("held", key="held", delay=1))
+        await once(lambda: looking.execute("select 1 from pg_locks where not granted").fetchall())
+        assert [each.body for each in await first] == ["before"]
+        second = asyncio.create_task(receiver.receive("t", wait=60))
+        await once(lambda: waking._asleep)
+        assert not sending.done()
+        own.rollback()
+        await sending
+    async with asyncio.timeout(20):
+        assert [each.body["name"] for each in await second] == ["held in round 0"]
+
+
+@pytest.mark.server
+async def test_a_message_is_told_if_one_before_it_may_be_handed_out_before_the_commit(queue: Any, postgres_url: str) -> None:
+    sent = await queue.send("t", delay="1h")
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("listen bide")
+        for soon in (1_000, 50):  # milliseconds from the call to that one
+            connection.execute("select bide.tell('t', %s, %s)", [sent.due + 60_000 + soon, sent.due - soon])
+        connection.execute(
+            "select bide.tell('t', %s, %s)", [sent.due + 5, sent.due - 10]
+        )  # due soon itself: half of that will do
+        connection.execute("select bide.tell('t', %s, %s)", [sent.due + 600_000, sent.due - 600_000])
+        connection.execute("notify bide, 'end'")
+        told = [each.payload for each in connection.notifies(timeout=60, stop_after=2)]
+    assert told == [f"t {sent.due + 60_050}", "end"]
+
+
+@pytest.mark.server
 async def test_no_wake_up_is_kept_for_a_topic_that_nobody_receives_here(postgres_url: str) -> None:
     async with AsyncQueue(postgres_url) as sender, AsyncQueue(postgres_url) as receiver:
         waking = await waking_of(receiver)
@@ -354,11 +394,10 @@ async def test_no_wake_up_is_kept_for_a_topic_that_nobody_receives_here(postgres
         assert [each.body for each in await waiting] == [1]
 
 
-async def waking_of(queue: AsyncQueue) -> AsyncWaking:
+async def waking_of(queue: Any) -> Any:
     await queue.stats()  # it is open
-    verbs = vars(await queue.session.engine())["_verbs"]
-    waking: AsyncWaking = verbs._waking
-    return waking
+    engine = getattr(queue, "inner", queue).session.engine()
+    return vars(await engine if asyncio.iscoroutine(engine) else engine)["_verbs"]._waking
 
 
 def without_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
