@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from bide import AsyncQueue, ConfigError, OutcomeUnknown, QueueFull, Unavailable, Where
+from bide import AsyncQueue, ConfigError, OutcomeUnknown, Outgoing, QueueFull, Unavailable, Where
 from bide.engines.redis.aio.calls import AsyncCalls
 from bide.engines.redis.sync.calls import Calls
 from bide.engines.redis.topology import slot_of
@@ -162,6 +162,20 @@ async def test_messages_of_the_other_shards_are_cancelled(masters: RedisCluster,
             with pytest.raises(OutcomeUnknown, match=f"{WHY[how]}.* 8 in all"):
                 await other.do("cancel_all", "t")
             assert (await queue.stats("t")).ready == MANY
+
+
+@both_colours
+@full_ones_do_it
+async def test_a_first_page_that_is_refused_whole_keeps_nothing_else_from_being_cancelled(
+    masters: RedisCluster, url: str, colour: str, how: str
+) -> None:
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        await sent(queue, dead=False)
+        await queue.send_many("t", [Outgoing(0, key=key, delay="1h") for key in keys_of(0, 2 * MANY)[MANY:]])
+        async with refusing(masters, queue, how, 0):
+            with pytest.raises(OutcomeUnknown, match=f"{WHY[how]}.* 8 in all"):
+                await other.do("cancel_all", "t")
+            assert (await queue.stats("t")).pending == 2 * MANY
 
 
 REFUSED = "8 messages had moved or ended before, or were refused."

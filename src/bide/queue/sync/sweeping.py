@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 from bide.core.amounts import plural
 from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.engines.sync import Engine
-from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown, Unavailable
+from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown
 from bide.queue.choosing import PAGE, Absent, Choice, Step, share
 from bide.types import CancelResult, State
 
@@ -161,24 +161,31 @@ def cancel_chosen(engine: Engine, topic: str, states: Sequence[State], choice: C
 
 def _cancelled(engine: Engine, topic: str, refs: Sequence[Ref], absent: Absent) -> list[CancelResult]:
     """What became of messages that were pending a moment ago, where a server says so. One that refuses is not asked again."""
-    refs = [ref for ref in refs if engine.part_of(ref) not in absent.refusing]
+    asked = [ref for ref in refs if engine.part_of(ref) not in absent.refusing]
+    if not asked:
+        return []
+    told, _ = _told(engine, asked, absent)
+    known = [each for each in told if each is not None]
+    left = [ref for ref, each in zip(asked, told, strict=True) if each is None]
+    if not left or absent.heard(engine.stats(topic)).missing:
+        return known
+    told, error = _told(engine, left, absent)  # it answers again, or refuses
+    if error is not None:
+        parts = {engine.part_of(ref) for ref, each in zip(left, told, strict=True) if each is None}
+        if not known and None in parts:
+            raise error
+        absent.refuse(parts, str(error))
+    return [*known, *(each for each in told if each is not None)]
+
+
+def _told(engine: Engine, refs: Sequence[Ref], absent: Absent) -> tuple[Sequence[CancelResult | None], BideError | None]:
+    """What became of each, as far as it is known, and why it is not known of all."""
     try:
-        return engine.cancel(refs)
+        return engine.cancel(refs), None
     except ConfirmTimeout as short:
         absent.short(str(short))
-        return list(short.done)
+        return short.done, None
     except OutcomeUnknown as lost:
-        told = lost.done
-    except Unavailable:
-        told = ()
-    known = [each for each in told if each is not None]
-    if absent.heard(engine.stats(topic)).missing:
-        return known
-    left = [ref for ref, each in zip(refs, told or [None] * len(refs), strict=True) if each is None]  # it answers again
-    try:
-        return [*known, *engine.cancel(left)]
+        return lost.done or [None] * len(refs), lost
     except BideError as error:
-        if not known:
-            raise
-        absent.refuse({engine.part_of(ref) for ref in left}, str(error))
-        return known
+        return [None] * len(refs), error
