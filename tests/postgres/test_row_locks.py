@@ -10,7 +10,7 @@ import pytest
 
 from bide import CancelResult, OutcomeUnknown, Queue, RescheduleResult, Unavailable
 from bide.engines.base import End, Settings
-from bide.engines.postgres import source
+from bide.engines.postgres import recent, source
 from bide.engines.postgres.sync import engine as sync_engine
 from tests.postgres.reading import read
 from tests.worker.processes import until
@@ -80,6 +80,37 @@ def test_ends_wait_once_for_a_lock_that_may_be_a_claims(
             until(lambda: other.execute("select count(*) from bide.message where until is not null").fetchone() == (2,))
             holder.rollback()
             assert ended.result() == ["done"] * 10
+    engine.close()
+
+
+def test_a_lock_has_lasted_for_the_delivery_that_it_was_told_of(
+    postgres_url: str, other: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when another one was told of since then; and not for the next delivery of its message."""
+    monkeypatch.setattr(recent, "MOMENT", 1_000.0)
+    engine = source(Settings(url=postgres_url)).sync()
+    engine.open()
+    with Queue(postgres_url) as queue, psycopg.connect(postgres_url) as holder, ThreadPoolExecutor() as pool:
+        for n in range(6):
+            queue.send("t", n, key=f"k{n}")
+        ends = [End("t", each.id, each.token, "done") for each in engine.claim(["t"], 6, 60_000).messages]
+        lock(holder, "k0")
+        lock(holder, "k1")
+        for first, second in ((0, 2), (1, 3)):
+            with pytest.raises(OutcomeUnknown, match="1 of 2"):
+                engine.settle([ends[first], ends[second]])
+        for timeout in ("BRIEFLY", "LOCKED"):
+            monkeypatch.setattr(sync_engine, timeout, 1_000.0)
+        with pytest.raises(OutcomeUnknown, match="2 of 3"):  # at once
+            engine.settle([ends[0], ends[1], ends[4]])
+        holder.rollback()
+        assert engine.settle([End("t", ends[0].id, ends[0].token, "release")]) == ["scheduled"]
+        [again] = engine.claim(["t"], 1, 60_000).messages
+        lock(holder, "k0")
+        ended = pool.submit(engine.settle, [End("t", again.id, again.token, "done"), ends[5]])
+        until(lambda: other.execute("select count(*) from bide.message").fetchone() == (2,))
+        holder.rollback()
+        assert ended.result() == ["done", "done"]
     engine.close()
 
 

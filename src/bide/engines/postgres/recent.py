@@ -1,4 +1,4 @@
-"""When something last happened to a topic, if that was a moment ago: there may be very many topics."""
+"""When something last happened to a topic or a delivery, if that was a moment ago: there may be very many of them."""
 
 from collections.abc import Iterable
 
@@ -11,11 +11,11 @@ class Recent:
         self._old: dict[str, float] = {}  # before `_since`
         self._since = 0.0
 
-    def at(self, topic: str) -> float:
+    def at(self, name: str) -> float:
         """When it was; 0 if that is longer ago."""
-        return self._young.get(topic) or self._old.get(topic, 0.0)
+        return self._young.get(name) or self._old.get(name, 0.0)
 
-    def note(self, topics: Iterable[str], now: float) -> None:
+    def note(self, names: Iterable[str], now: float) -> None:
         if now >= self._since + MOMENT:
             self._old, self._young, self._since = self._young, {}, now
-        self._young.update(dict.fromkeys(topics, now))
+        self._young.update(dict.fromkeys(names, now))

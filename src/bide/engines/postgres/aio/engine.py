@@ -43,6 +43,7 @@ from bide.engines.postgres.failures import Tries
 from bide.engines.postgres.layout import filled
 from bide.engines.postgres.location import Address
 from bide.engines.postgres.long_transactions import FIND, LongTransactions
+from bide.engines.postgres.recent import Recent
 from bide.engines.postgres.telling import untold_later
 from bide.engines.results.aio import AsyncResults
 from bide.errors import BadOption, EngineError, OutcomeUnknown, Unavailable
@@ -74,7 +75,7 @@ class AsyncPostgres(AsyncEngine):
         self._long = LongTransactions()
         self._tended = -TEND  # when nothing was left to tend
         self._ahead = 0
-        self._locked: set[str] = set()  # messages that were told last as locked, and not for a moment
+        self._locked = Recent()  # tokens of deliveries that were told as locked, and not for a moment
 
     async def open(self) -> None:
         if self._waking is None:
@@ -164,10 +165,10 @@ class AsyncPostgres(AsyncEngine):
                 ended = rows.ended_of(await self._ask("settle", args, acts=True, connection=connection))
                 answers.update(zip(left, ended, strict=True))
                 if None in ended:
-                    locked = [ends[place].id for place, answer in answers.items() if answer is None]
-                    lasts = with_others.over or self._locked.issuperset(locked)
+                    locked = [ends[place].token for place, answer in answers.items() if answer is None]
+                    lasts = with_others.over or all(map(self._locked.at, locked))
                     if tries.over or (lasts and len(locked) < len(ends)):  # who has an answer does not wait for the others
-                        self._locked = set(locked)
+                        self._locked.note(locked, time.monotonic())
                         raise rows.locked(list(answers.values()), "deliveries have not ended", "end them")
                     await AsyncSignal().wait(tries.pause())
             return [answer for answer in answers.values() if answer is not None]

@@ -37,6 +37,7 @@ from bide.engines.postgres.failures import Tries
 from bide.engines.postgres.layout import filled
 from bide.engines.postgres.location import Address
 from bide.engines.postgres.long_transactions import FIND, LongTransactions
+from bide.engines.postgres.recent import Recent
 from bide.engines.postgres.sync.connections import Connections
 from bide.engines.postgres.sync.gating import PostgresGates
 from bide.engines.postgres.sync.joining import Joining
@@ -74,7 +75,7 @@ class Postgres(Engine):
         self._long = LongTransactions()
         self._tended = -TEND  # when nothing was left to tend
         self._ahead = 0
-        self._locked: set[str] = set()  # messages that were told last as locked, and not for a moment
+        self._locked = Recent()  # tokens of deliveries that were told as locked, and not for a moment
 
     def open(self) -> None:
         if self._waking is None:
@@ -160,10 +161,10 @@ class Postgres(Engine):
                 ended = rows.ended_of(self._ask("settle", args, acts=True, connection=connection))
                 answers.update(zip(left, ended, strict=True))
                 if None in ended:
-                    locked = [ends[place].id for place, answer in answers.items() if answer is None]
-                    lasts = with_others.over or self._locked.issuperset(locked)
+                    locked = [ends[place].token for place, answer in answers.items() if answer is None]
+                    lasts = with_others.over or all(map(self._locked.at, locked))
                     if tries.over or (lasts and len(locked) < len(ends)):  # who has an answer does not wait for the others
-                        self._locked = set(locked)
+                        self._locked.note(locked, time.monotonic())
                         raise rows.locked(list(answers.values()), "deliveries have not ended", "end them")
                     Signal().wait(tries.pause())
             return [answer for answer in answers.values() if answer is not None]
