@@ -35,7 +35,7 @@ from bide.engines.rabbitmq.ladder import Names
 from bide.engines.rabbitmq.location import Address
 from bide.engines.rabbitmq.losses import SUSPECT
 from bide.engines.rabbitmq.outcome import Outcome, lease_ended, outcome
-from bide.errors import BadTime, BideError, OutcomeUnknown, SchemaMismatch, Unavailable
+from bide.errors import BadTime, BideError, OutcomeUnknown, SchemaMismatch, TooLarge, Unavailable
 from bide.ids import sequence
 from bide.types import Sent, State
 
@@ -151,8 +151,11 @@ class AsyncRabbit(AsyncLacking):
             return sent
         if len(errors) == len(sent) and not any(isinstance(error, OutcomeUnknown) for error in errors):
             raise errors[0]
+        if len(sent) == 1:
+            raise errors[0]
         answers = [one if error is None else None for one, error in zip(sent, failed, strict=True)]
-        raise OutcomeUnknown(f"{errors[0]} This was a part of the batch.", answers=answers) if len(sent) > 1 else errors[0]
+        too_large = next((error for error in errors if isinstance(error, TooLarge)), None)
+        raise OutcomeUnknown(f"{errors[0]} This was a part of the batch.", answers=answers) from too_large
 
     async def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
