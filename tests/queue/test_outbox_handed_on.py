@@ -48,12 +48,8 @@ def other(store: str, url: str, queue: Queue) -> Iterator[Queue]:
 
 @pytest.fixture
 def own(queue: Queue, store: str) -> Iterator[Any]:
-    if store.startswith("sqlite"):
-        with closing(sqlite3.connect(store.removeprefix("sqlite://"))) as connection:
-            yield connection
-    else:
-        with psycopg.connect(store) as session:
-            yield session
+    with connected(store) as connection:
+        yield connection
 
 
 def outbox_of(queue: Queue) -> Outbox:
@@ -288,10 +284,15 @@ def test_what_a_relay_tries_again_is_not_cancelled_in_a_transaction(
     assert queue.cancel(sent) is CancelResult.CANCELLED
 
 
+def connected(store: str) -> Any:
+    """For `with`."""
+    return psycopg.connect(store) if "postgres" in store else closing(sqlite3.connect(store.removeprefix("sqlite://")))
+
+
 def commit(queue: Queue, store: str, *keys: str | None) -> str:
     """A message for each key. Gives the id of the last."""
     queue.open()
-    with psycopg.connect(store) if "postgres" in store else closing(sqlite3.connect(store.removeprefix("sqlite://"))) as own:
+    with connected(store) as own:
         *_, sent = [queue.send("t", 1, key=key, connection=own) for key in keys]
         own.commit()
     return sent.id
@@ -334,6 +335,18 @@ def test_messages_with_a_key_that_the_queue_can_not_take_keep_no_other_back(
         assert queue.relay(wait=False) == 1
 
 
+def count_claims(store: Any, claimed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many messages each claim gives."""
+    claim = store.claim
+
+    def counted(*args: Any) -> Any:
+        found = claim(*args)
+        claimed.append(len(found.messages))
+        return found
+
+    monkeypatch.setattr(store, "claim", counted)
+
+
 def test_relays_beside_one_another_hand_on_all_that_has_a_few_keys(
     queue: Queue, other: Queue, own: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,6 +355,9 @@ def test_relays_beside_one_another_hand_on_all_that_has_a_few_keys(
     for n in range(1_000):
         queue.send("t", n, key=f"k{n % 3}", if_exists="replace", delay="1h", connection=own)
     own.commit()
+    claimed: list[int] = []
+    for each in (queue, other):
+        count_claims(outbox_of(each).store, claimed, monkeypatch)
     with ThreadPoolExecutor() as pool:
         relays = [pool.submit(each.relay) for each in (queue, other)]
         until(lambda: holds(outbox_of(queue)) == 0)
@@ -350,3 +366,30 @@ def test_relays_beside_one_another_hand_on_all_that_has_a_few_keys(
         other.close()
         assert sum(each.result() for each in relays) == 1_000
     assert {each.body for each in found if each is not None} == {997, 998, 999}
+    assert sum(claimed) < 4_000, f"they are in each other's way: {claimed}"
+
+
+@pytest.mark.parametrize("holder", ["relay", "transaction"])
+def test_what_waits_for_one_key_holds_up_no_other_topic(queue: Queue, other: Queue, store: str, own: Any, holder: str) -> None:
+    """A dead relay has the first ones, or somebody's transaction: more wait than are seen before the first are tried again."""
+    if holder == "transaction" and store.startswith("sqlite"):
+        pytest.skip("it can't lock one row there")
+    first = queue.send("t", -1, key="k", if_exists="replace", delay="1h", connection=own)
+    own.commit()
+    if holder == "transaction":
+        queue.cancel(first.id, connection=own)
+    else:
+        die(queue, after_put=False)
+    with connected(store) as mine:
+        for n in range(2_000):
+            queue.send("t", n, key="k", if_exists="replace", delay="1h", connection=mine)
+        queue.send("other", 0, connection=mine)
+        mine.commit()
+    with ThreadPoolExecutor() as pool:
+        relay = pool.submit(other.relay)
+        got = queue.receive("other", wait="20s")
+        waiting = holds(outbox_of(queue))
+        other.close()
+        relay.result()
+    assert [each.body for each in got] == [0]
+    assert waiting > 2_000

@@ -114,7 +114,9 @@ def test_the_last_of_many_values_wins_while_relays_die(queue: Queue, own: sqlite
             die(queue, after_put=value % 2 == 0)
         if value % 4 == 3:
             queue.relay(wait=False)
-    while queue.session.open().outbox.store.stats().pending + queue.session.open().outbox.store.stats().leased:  # type: ignore[union-attr]
+    own_outbox = queue.session.open().outbox
+    assert own_outbox is not None
+    while (stats := own_outbox.store.stats()).pending + stats.leased:
         later(queue)
         queue.relay(wait=False)
     assert bodies(queue) == [11]

@@ -2,12 +2,11 @@
 """The outbox: sends that are committed with the caller's own work, and then handed to the queue's engine, at least once."""
 
 import time
-from collections.abc import Hashable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from bide.engines.base import SWEEP, Claim, Claimed, End, Hold, NewMessage, Stored, Verdict
+from bide.engines.base import SWEEP, Claim, Claimed, End, Hold, NewMessage, Stored
 from bide.engines.sync import Engine
 from bide.errors import (
     BadBody,
@@ -28,20 +27,18 @@ from bide.queue.results import expected
 from bide.queue.setup import Setup
 from bide.queue.sync.depending import Dependents
 from bide.queue.sync.keeping import Keeping
+from bide.queue.sync.resting import LEASE, Kept, Resting, end_of
 from bide.queue.sync.waiting import Waiting
 from bide.types import Sent
 from bide.wakeable import Signal
 
 AT_ONCE = 100  # messages
-LEASE = 30_000  # ms after which another one hands on what a dead one had taken
 HELD = 5_000  # ms for which what is to be cancelled or moved is not delivered
 SOON, LATER = 500, 10_000  # ms until the next try while the queue's engine is away
-BRIEFLY = 50  # ms until the next try of what another relay is about to let go
+LOOKS = 1_500  # ms in which what is behind many that are held back is found
 OFTEN = 30  # tries of what this release can't hand on; each next one is LATER by as much again
 SURE = 300_000  # ms for which what is not confirmed is tried again: a try after ten minutes would send it a second time
 LONGEST = 120_000  # ms between two of these tries
-
-Kept: TypeAlias = tuple[Claimed, NewMessage]
 
 _log = Log("bide.outbox")
 
@@ -66,9 +63,9 @@ class Outbox:
         self._upkeep_at = 0.0  # also while each claim finds something: what a dead relay had taken may be in its way
         self._left: OutcomeUnknown | None = None  # why some that others did not keep back were put off
         self._told_at = 0.0  # by time.monotonic(): when the log said so
-        self._away: dict[Hashable, float] = {}  # parts of the queue's engine that failed, until when they rest
         self._put_off_until = 0.0  # by time.monotonic(): some that this relay has put off
         self.waiting: Waiting = Waiting(store, target, self._bring)
+        self._resting = Resting(self.waiting, target)
 
     def put(self, messages: Sequence[NewMessage], *, connection: object) -> list[Sent]:
         self.store.open()
@@ -95,11 +92,18 @@ class Outbox:
     def hand_on(self) -> int:
         """Hand on what has been committed, a bounded number. Raises when the queue's engine does not take it."""
         self.store.open()
-        end = time.monotonic() + SOON / 1000  # when those that are held back are due again
+        end = time.monotonic() + LOOKS / 1000
         while True:
             handed_on, held_back = self._hand_on_some()
-            if handed_on or held_back < AT_ONCE or time.monotonic() > end:
+            if self._resting.gives_way:
+                self._pause_for(self._resting.gives_way)
+            elif held_back < AT_ONCE:
                 return handed_on
+            if handed_on:
+                return handed_on
+            if time.monotonic() > end:
+                self._patience = 0.0  # behind these there may be others
+                return 0
 
     def _hand_on_some(self) -> tuple[int, int]:
         """How many were handed on, had expired or were refused; and how many held back."""
@@ -113,11 +117,12 @@ class Outbox:
         if claim.next_due is not None:
             self._patience = min(self._patience, max(0, claim.next_due - claim.now) / 1000)
         if not claim.messages:
+            self._resting.gives_way = 0
             return 0, 0
         ends: list[End] = []
         try:
-            kept = self._answering(self._read(claim, ends), ends)
-            self._put(self._in_turn(kept, ends, claim.now), ends, claim.now)
+            kept = self._resting.held_back(self._read(claim, ends), ends, claim.now)
+            self._put(kept, ends, claim.now)
         except BideError as error:
             ended = {end.id for end in ends}
             left = [each for each in claim.messages if each.id not in ended]
@@ -136,33 +141,14 @@ class Outbox:
         """What is put off stays leased so long, and keeps its due time: so claims pass over it, and it keeps its place before
         what was sent later with its key.
         """
-        if done := [end for end in ends if end.verdict != "release"]:
+        if done := [end for end in ends if end.verdict != "release" or not end.delay]:
             self.store.settle(done)
-        for delay in {end.delay for end in ends if end.verdict == "release"}:
+        for delay in {end.delay for end in ends if end.verdict == "release" and end.delay}:
             put_off = [Hold(end.topic, end.id, end.token) for end in ends if (end.verdict, end.delay) == ("release", delay)]
             self.store.extend(put_off, delay)
             self._put_off_until = max(self._put_off_until, time.monotonic() + delay / 1000)
             self._upkeep_at = min(self._upkeep_at, time.monotonic() + min(delay, SOON) / 1000)
             self._patience = min(self._patience, min(delay, SOON) / 1000)
-
-    def _in_turn(self, kept: Sequence[Kept], ends: list[End], now: int) -> Sequence[Kept]:
-        """Without those that would overtake an earlier one of their key: another relay has it, or had it and died."""
-        keyed = {outbox.Name(new.topic, new.key): claimed for claimed, new in kept if new.key is not None}
-        if not keyed or not self._target.capabilities.keys:
-            return kept
-        own = {claimed.id for claimed, _ in kept}
-        first: dict[outbox.Name | None, Stored] = {}
-        for each in self.waiting.of(keyed, max(claimed.due for claimed, _ in kept)):
-            if each.id not in own:
-                first.setdefault(outbox.name_of(each.body), each)
-        there: list[Kept] = []
-        for claimed, new in kept:
-            earlier = first.get(outbox.Name(new.topic, new.key))
-            if earlier is None or earlier.id > claimed.id:
-                there.append((claimed, new))
-            else:
-                ends.append(_end(claimed, "release", BRIEFLY if _is_on_its_way(earlier, now) else SOON))
-        return there
 
     def _bring(self, each: Stored, briefly_held: bool) -> Sent | None:
         """Hand on one that waits, whoever has it. `briefly_held`: it is not due at once, as it is to be changed now."""
@@ -184,7 +170,7 @@ class Outbox:
     def _kept_for_later(self, left: Sequence[Claimed], *, apart: bool) -> list[End]:
         """Until others have been tried. `apart`: the largest one, which may be why a server is full, is tried by itself."""
         largest, pause = max((len(each.body) for each in left), default=0), 2 * self._pause + SOON
-        return [_end(each, "release", pause + LATER * (apart and len(each.body) == largest)) for each in left]
+        return [end_of(each, "release", pause + LATER * (apart and len(each.body) == largest)) for each in left]
 
     def _read(self, claim: Claim, ends: list[End]) -> list[Kept]:
         """What is to be handed on. The ends of all others are added to the list."""
@@ -198,7 +184,7 @@ class Outbox:
                 ends.append(_refused(each, error))
             else:
                 if new is None:
-                    ends.append(_end(each))
+                    ends.append(end_of(each))
                 else:
                     kept.append((each, new))
         return kept
@@ -213,9 +199,12 @@ class Outbox:
         try:
             sent: Sequence[Sent] = self._target.put([new for _, new in kept])
         except OutcomeUnknown as error:
+            if isinstance(error.__cause__, BadMessage):  # the one that is refused has taken others along
+                self._put_singly(kept, ends, now)
+                return
             kept, sent = self._done(kept, ends, error, now)
         except Unavailable:
-            self._rest(kept, 2 * self._pause)
+            self._resting.rest(kept, 2 * self._pause)
             raise
         except (BadMessage, Unsupported, QueueFull) as error:
             if len(kept) > 1:
@@ -228,7 +217,7 @@ class Outbox:
                 raise
             return
         self._name(kept, sent, now)
-        ends += [_end(claimed) for claimed, _ in kept]
+        ends += [end_of(claimed) for claimed, _ in kept]
 
     def _done(
         self, kept: Sequence[Kept], ends: list[End], error: OutcomeUnknown, now: int
@@ -240,7 +229,7 @@ class Outbox:
         """
         told = error.done or error.answers
         if not any(told):
-            self._rest(kept, 2 * self._pause)
+            self._resting.rest(kept, 2 * self._pause)
             raise error
         told_at = time.monotonic()
         if self._left is None or told_at >= self._told_at + LATER / 1000:
@@ -253,34 +242,13 @@ class Outbox:
         for (claimed, new), answer, done in zip(kept, answers, told, strict=True):
             age = 0 if claimed.began is None else now - claimed.began
             if answer is None:
-                self._rest([(claimed, new)], LATER)
+                self._resting.rest([(claimed, new)], LATER)
             if answer is not None or (done is not None and age >= SURE):
                 handed_on.append((claimed, new))
                 sent.append(done)
             else:
-                ends.append(_end(claimed, "release", LATER if done is None else min(max(LATER, age), LONGEST)))
+                ends.append(end_of(claimed, "release", LATER if done is None else min(max(LATER, age), LONGEST)))
         return handed_on, sent
-
-    def _rest(self, kept: Sequence[Kept], ms: int) -> None:
-        """Try nothing for so long at the parts of the queue's engine that these are for, unless there is only one."""
-        until = time.monotonic() + ms / 1000
-        parts = {self._target.part_of(new) for _, new in kept} - {None}
-        self._away |= dict.fromkeys(parts, until)
-
-    def _answering(self, kept: Sequence[Kept], ends: list[End]) -> Sequence[Kept]:
-        """Without those for a part of the queue's engine that did not answer, or not confirm, a moment ago."""
-        now = time.monotonic()
-        self._away = {part: until for part, until in self._away.items() if until > now}
-        if not self._away:
-            return kept
-        there: list[Kept] = []
-        for claimed, new in kept:
-            until = self._away.get(self._target.part_of(new))
-            if until is None:
-                there.append((claimed, new))
-            else:
-                ends.append(_end(claimed, "release", SOON + round(1000 * (until - now))))
-        return there
 
     def _put_singly(self, kept: Sequence[Kept], ends: list[End], now: int) -> None:
         """One that is too large for what is left keeps no others back."""
@@ -338,11 +306,15 @@ class Outbox:
         self._end.set()
 
     def _try_later(self, error: BideError) -> None:
-        self._end.clear()  # which the last pause has set
         if not self._stops:
             _log.warning("Messages stay in the outbox, and are tried again in %.1f s: %s", self._pause / 1000, error)
-            self._end.wait(self._pause / 1000)
+            self._pause_for(self._pause)
             self._pause = min(2 * self._pause, LATER)
+
+    def _pause_for(self, ms: int) -> None:
+        self._end.clear()  # which the last pause has set
+        if not self._stops:
+            self._end.wait(ms / 1000)
 
     def hand_on_all(self) -> int:
         """Hand on what there is; how many messages that were. Raises at the end, if some had to be put off."""
@@ -364,21 +336,11 @@ class Outbox:
         self.store.close()
 
 
-def _is_on_its_way(earlier: Stored, now: int) -> bool:
-    """Whether a relay has just taken it, or is about to; else it was put off for longer, or its relay may be dead."""
-    left = 0 if earlier.lease_until is None else earlier.lease_until - now
-    return left <= 2 * BRIEFLY or LEASE - SOON <= left <= LEASE
-
-
-def _end(claimed: Claimed, verdict: Verdict = "done", delay: int = 0, error: str | None = None) -> End:
-    return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error)
-
-
 def _stays(claimed: Claimed, error: Unsupported) -> End:
     _log.warning("A message stays in the outbox: %s", error)
-    return _end(claimed, "release", LATER * min(claimed.attempt, OFTEN))
+    return end_of(claimed, "release", LATER * min(claimed.attempt, OFTEN))
 
 
 def _refused(claimed: Claimed, error: BadMessage) -> End:
     _log.error("A message of the outbox was refused, and is a dead letter of it now: %s", error)
-    return _end(claimed, "dead", error=str(error))
+    return end_of(claimed, "dead", error=str(error))

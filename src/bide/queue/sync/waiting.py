@@ -13,7 +13,7 @@ from bide.queue import outbox
 from bide.types import CancelResult, RescheduleResult, Sent, State
 
 Answer: TypeAlias = Sent | None
-STATES: tuple[State, ...] = ("leased", "scheduled", "ready", "leased")  # the last again: a relay may have claimed meanwhile
+STATES: tuple[State, ...] = ("ready", "leased", "scheduled", "ready")  # the last again: a relay may have given back meanwhile
 
 
 class Waiting:
@@ -31,7 +31,7 @@ class Waiting:
         if page.after is not None:  # too many for one look, which would see each of them in one state
             found = {}
             for turn, state in enumerate(STATES):
-                if turn == 1:  # of the leases that were over, which are told behind all that is ready, whatever their place
+                if not turn:  # of the leases that are over, which are told behind all that is ready, whatever their place
                     while self._store.tend().more:
                         pass
                 after: str | None = None

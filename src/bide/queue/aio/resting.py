@@ -1,0 +1,130 @@
+# unasync: ../sync/resting.py
+"""What a relay of an outbox holds back for a while: what is for a part of the queue's engine that did not answer a moment ago,
+and what would overtake an earlier message of its key.
+
+Where another relay is at work on earlier ones of the same keys, it gives way to that one: two of them would be in each other's
+way, as each would have what the other one needs first.
+"""
+
+import time
+from collections.abc import Collection, Hashable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from bide.engines.aio import AsyncEngine
+from bide.engines.base import Claimed, End, NewMessage, Stored, Verdict
+from bide.queue import outbox
+from bide.queue.aio.waiting import AsyncWaiting
+
+Kept: TypeAlias = tuple[Claimed, NewMessage]
+
+SOON, SELDOM = 500, 5_000  # ms
+BRIEFLY = (
+    50  # ms until the next try of what is stuck, growing to SELDOM, or of what another relay is at work on, growing to SOON
+)
+LEASE = 30_000  # ms after which another relay hands on what a dead one had taken
+
+
+class Stuck(NamedTuple):
+    behind: str  # the id of the earlier message
+    until: float  # by time.monotonic()
+    pause: int  # ms
+
+
+class AsyncResting:
+    def __init__(self, waiting: AsyncWaiting, target: AsyncEngine) -> None:
+        self._waiting = waiting
+        self._target = target
+        self._away: dict[Hashable, float] = {}  # parts of the queue's engine that failed, until when they rest
+        self._stuck: dict[outbox.Name, Stuck] = {}  # names that somebody else has an earlier message of
+        self.gives_way: int = 0  # ms, growing while another relay is at work on what this one finds
+
+    def rest(self, kept: Sequence[Kept], ms: int) -> None:
+        """Try nothing for so long at the parts of the queue's engine that these are for, unless there is only one."""
+        until = time.monotonic() + ms / 1000
+        parts = {self._target.part_of(new) for _, new in kept} - {None}
+        self._away |= dict.fromkeys(parts, until)
+
+    async def held_back(self, kept: Sequence[Kept], ends: list[End], now: int) -> Sequence[Kept]:
+        """Those that are left to hand on. The ends of those that are held back are added to the list."""
+        return await self._in_turn(self._answering(kept, ends), ends, now)
+
+    def _answering(self, kept: Sequence[Kept], ends: list[End]) -> Sequence[Kept]:
+        now = time.monotonic()
+        self._away = {part: until for part, until in self._away.items() if until > now}
+        if not self._away:
+            return kept
+        there: list[Kept] = []
+        for claimed, new in kept:
+            until = self._away.get(self._target.part_of(new))
+            if until is None:
+                there.append((claimed, new))
+            else:
+                ends.append(end_of(claimed, "release", SOON + _ms(until - now)))
+        return there
+
+    async def _in_turn(self, kept: Sequence[Kept], ends: list[End], now: int) -> Sequence[Kept]:
+        """Without those that would overtake an earlier one of their key, which another relay or somebody's transaction has."""
+        names = {outbox.Name(new.topic, new.key) for _, new in kept if new.key is not None}
+        if not names or not self._target.capabilities.keys:
+            self.gives_way = 0
+            return kept
+        began = time.monotonic()
+        self._stuck = {name: each for name, each in self._stuck.items() if each.until > began - SELDOM / 1000}
+        own = {claimed.id for claimed, _ in kept}
+        looked = {name for name in names if not self._is_known(name, own, began)}
+        first = await self._first_of_others(looked, own, max(claimed.due for claimed, _ in kept)) if looked else {}
+        there: list[Kept] = []
+        gives_way = False
+        for claimed, new in kept:
+            name = outbox.Name(new.topic, new.key)
+            earlier = first.get(name)
+            if name in looked and earlier is not None and earlier.id < claimed.id:
+                if not self._is_stuck(name, earlier, now):
+                    gives_way = True
+                    ends.append(end_of(claimed, "release"))
+                    continue
+                looked.remove(name)
+            if name in looked or name not in names:
+                self._stuck.pop(name, None)
+                there.append((claimed, new))
+            else:
+                ends.append(end_of(claimed, "release", max(1, _ms(self._stuck[name].until - began))))
+        self.gives_way = min(max(BRIEFLY, 2 * self.gives_way), SOON) if gives_way else 0
+        return there
+
+    def _is_known(self, name: outbox.Name, own: Collection[str], now: float) -> bool:
+        """Whether the earlier one is with somebody else still, as far as is known without a look."""
+        stuck = self._stuck.get(name)
+        return stuck is not None and stuck.until > now and stuck.behind not in own
+
+    async def _first_of_others(
+        self, names: Collection[outbox.Name], own: Collection[str], until: int
+    ) -> dict[outbox.Name | None, Stored]:
+        first: dict[outbox.Name | None, Stored] = {}
+        for each in await self._waiting.of(names, until):
+            if each.id not in own:
+                first.setdefault(outbox.name_of(each.body), each)
+        return first
+
+    def _is_stuck(self, name: outbox.Name, earlier: Stored, now: int) -> bool:
+        """Whether nobody is at work on the earlier one. Then it is looked at again when whoever has it loses it, or in a while,
+        which grows as long as nothing changes.
+        """
+        before, began = self._stuck.get(name), time.monotonic()
+        if before is None or before.behind != earlier.id:
+            self._stuck[name] = Stuck(earlier.id, began, BRIEFLY // 2)
+            return False
+        left = None if earlier.lease_until is None else earlier.lease_until - now
+        if left is not None and LEASE - SOON <= left <= LEASE:
+            return False
+        pause = min(2 * before.pause, SELDOM if left is None else max(left, BRIEFLY), SELDOM)
+        self._stuck[name] = Stuck(earlier.id, began + pause / 1000, pause)
+        return True
+
+
+def end_of(claimed: Claimed, verdict: Verdict = "done", delay: int = 0, error: str | None = None) -> End:
+    return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error)
+
+
+def _ms(seconds: float) -> int:
+    return round(1000 * seconds)
