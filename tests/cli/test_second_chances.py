@@ -73,7 +73,16 @@ def test_dead_letters_are_requeued_by_error_and_key(bide: Bide, queue: Queue, de
     none = bide("requeue", "order.pack", "--all", "--key", "order:1")
     assert none.out == "order.pack has no dead letters that match.\n"
     every = json.loads(bide("requeue", "*", "--all", "--younger", "1h", "--json").out)
-    assert every == {"topic": "*", "requeued": 3, "keyless": 0, "asked": 3, "gone": 0, "missing": [], "unconfirmed": None}
+    assert every == {
+        "topic": "*",
+        "requeued": 3,
+        "keyless": 0,
+        "asked": 3,
+        "gone": 0,
+        "missing": [],
+        "refused": [],
+        "unconfirmed": None,
+    }
     assert queue.stats().dead == 0
 
 
@@ -136,6 +145,7 @@ def test_one_dead_letter_is_deleted_by_its_id(bide: Bide, queue: Queue, dead: di
         "asked": 3,
         "gone": 2,
         "missing": [],
+        "refused": [],
         "unconfirmed": None,
     }
     assert dead_keys(queue) == ["order:1", "order:4"]
@@ -169,7 +179,16 @@ def test_pending_messages_are_cancelled_by_key(bide: Bide, queue: Queue, dead: d
     ended = bide("cancel", "t", "--all", "--key", "order:1*", "--yes")
     assert ended == (0, "Cancelled 111 messages of t.\n", "")
     told = json.loads(bide("cancel", "t", "--all", "--yes", "--json").out)
-    assert told == {"topic": "t", "cancelled": 139, "running": 0, "asked": 139, "gone": 0, "missing": [], "unconfirmed": None}
+    assert told == {
+        "topic": "t",
+        "cancelled": 139,
+        "running": 0,
+        "asked": 139,
+        "gone": 0,
+        "missing": [],
+        "refused": [],
+        "unconfirmed": None,
+    }
     assert bide("cancel", "t", "--all", "--yes").out == "t has no pending messages.\n"
     assert bide("cancel", "order.cancel", "--key", "order:6").out.startswith("CANCELLED")
     assert queue.stats().dead == 5

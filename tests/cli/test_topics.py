@@ -83,7 +83,7 @@ def test_dead_letters_are_requeued_by_name(bide: Bide, queue: Queue) -> None:
     )
     assert bide("requeue", "t", third, "--delay", "1h", "--json") == (
         0,
-        '{"topic":"t","requeued":1,"keyless":0,"asked":1,"gone":0,"missing":[],"unconfirmed":null}\n',
+        '{"topic":"t","requeued":1,"keyless":0,"asked":1,"gone":0,"missing":[],"refused":[],"unconfirmed":null}\n',
         "",
     )
     assert [each.state for each in queue.messages("t")] == ["ready", "ready", "scheduled"]
@@ -133,6 +133,7 @@ def test_purge_drops_what_is_in_that_state_and_nothing_else(bide: Bide, filled: 
         "asked": 1,
         "gone": 0,
         "missing": [],
+        "refused": [],
         "unconfirmed": None,
     }
     left = filled.stats("order.pack")

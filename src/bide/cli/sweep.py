@@ -15,7 +15,7 @@ from bide.cli.progress import progress
 from bide.cli.table import Table
 from bide.core import json_shapes
 from bide.core.amounts import plural
-from bide.errors import BideError, OutcomeUnknown, Unavailable
+from bide.errors import BideError, OutcomeUnknown, Unavailable, Unsupported
 from bide.types import Info, State, Where
 
 if TYPE_CHECKING:
@@ -238,6 +238,8 @@ def work(meant: Meant, what: str, steps: Callable[["Engine", str], Steps]) -> "S
                 for step in steps(engine, topic):
                     done = before.plus(step)
                     moved(done.seen)
+    except Unsupported:  # which is so before anything is changed
+        raise
     except (KeyboardInterrupt, BideError):
         note(f"Stopped. Changed by then: {plural(done.done, 'message')}, and possibly one more page.")
         raise
