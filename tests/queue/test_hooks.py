@@ -1,6 +1,7 @@
 """Hooks see every call of every verb once, and can't break one."""
 
 import asyncio
+import enum
 import logging
 import threading
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bide import Call, Hook, Outgoing
+from bide import BadOption, Call, Hook, Outgoing, Sent
 from bide.engines import memory
 from bide.engines.base import Settings
 from bide.engines.guard.sync import Guard
@@ -182,3 +183,75 @@ async def test_a_header_that_a_hook_adds_arrives_with_its_message_and_with_no_ot
         await queue.send("c")
         [delivery] = await queue.receive("c")
         assert dict(delivery.headers) == {}
+
+
+class Name(enum.StrEnum):
+    USER = "user"
+
+
+class Named(Hook):
+    """Adds a header to what goes to the topic `named`."""
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+        self.errors: list[BaseException | None] = []
+
+    def before(self, call: Call) -> None:
+        if call.verb == "put":
+            for message in call.asked:
+                if message.topic == "named":
+                    message.headers[Name.USER] = self.content
+
+    def after(self, call: Call) -> None:
+        if call.verb == "put":
+            self.errors.append(call.error)
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        "sqlite",
+        pytest.param("redis", marks=pytest.mark.server),
+        pytest.param("postgres", marks=pytest.mark.server),
+    ]
+)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    match request.param:
+        case "memory":
+            return f"memory://{tmp_path.name}"
+        case "sqlite":
+            return f"sqlite:///{tmp_path}/hooks.db"
+        case server:
+            return str(request.getfixturevalue(f"{server}_url"))
+
+
+@pytest.mark.parametrize("content", [7, b"x", None, "x" * 8_192, "\ud800"], ids=["number", "bytes", "none", "large", "half"])
+async def test_a_header_of_a_hook_that_no_message_can_have_refuses_that_message_and_no_other(
+    make_queue: Callable[..., Any], url: str, content: Any
+) -> None:
+    named = Named(content)
+    async with make_queue(url, hooks=[named]) as queue:
+        with pytest.raises(BadOption, match=r"A hook has added headers that can't be sent: mend its before\(\)\. The header"):
+            await queue.send("named", 0)
+        assert isinstance(named.errors[-1], BadOption)
+        if asyncio.iscoroutinefunction(queue.send):  # together, so that the one that is refused is put once more
+            both: Any = await asyncio.gather(queue.send("named", 1), queue.send("other", 1), return_exceptions=True)
+            assert [type(each) for each in both] == [BadOption, Sent]
+        else:
+            await queue.send("other", 1)
+        assert [each.body for each in await queue.receive("named", "other", limit=9)] == [1]
+        assert (await queue.stats("named")).pending == 0
+
+
+async def test_headers_of_hooks_come_on_top_of_what_a_sender_may_give_and_are_plain_text(
+    make_queue: Callable[..., Any], url: str
+) -> None:
+    class Text(str):
+        pass
+
+    async with make_queue(url, hooks=[Named(Text("7"))]) as queue:
+        given = {"mine": "x" * 8_188}
+        await queue.send("named", 0, headers=given)
+        [delivery] = await queue.receive("named")
+        assert dict(delivery.headers) == {**given, "user": "7"}
+        assert {type(each) for each in (*delivery.headers, *delivery.headers.values())} == {str}

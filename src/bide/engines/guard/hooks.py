@@ -2,10 +2,12 @@
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from bide.core import options
+from bide.errors import BadOption
 from bide.logs import Log
 
 _log = Log("bide.engine")
@@ -35,7 +37,7 @@ class Hook:
     hooks=[MyHook()])`.
 
     A hook must be quick, and may be called from several threads. If it raises, even SystemExit, the error is logged and the
-    call goes on. Only KeyboardInterrupt is passed on.
+    call goes on. Only KeyboardInterrupt is passed on. Headers that it adds and that no message may have refuse the put.
     """
 
     def before(self, call: Call) -> None:
@@ -65,9 +67,11 @@ class Hooks:
     def call(self, verb: str, first: Any = None) -> Iterator[Call]:
         """A call that is made within the block, from the first argument of its verb."""
         call = Call(verb, self._engine, *_subject(verb, first))
+        given = [(each.headers, dict(each.headers)) for each in first] if verb == "put" else []
         self._tell("before", call)
         begin = time.perf_counter()
         try:
+            _check_added(given)
             yield call
         except BaseException as error:
             call.error = error
@@ -84,6 +88,22 @@ class Hooks:
                 raise
             except BaseException:  # SystemExit too: as in a handler, it ends what raises it and not the worker
                 _log.exception("The hook %s failed in %s; the call goes on.", type(hook).__name__, moment)
+
+
+def _check_added(given: Sequence[tuple[dict[str, str], Mapping[str, str]]]) -> None:
+    """`given`: the headers of each message, and what they were. They are so again if one is refused: it may be put again."""
+    try:
+        for headers, had in given:
+            added = {name: content for name, content in headers.items() if name not in had or had[name] is not content}
+            plain = options.headers(added)
+            for name in added:
+                del headers[name]
+            headers.update(plain)
+    except BadOption as error:
+        for headers, had in given:
+            headers.clear()
+            headers.update(had)
+        raise BadOption(f"A hook has added headers that can't be sent: mend its before(). {error}") from None
 
 
 def _subject(verb: str, first: Any) -> tuple[Sequence[str], Sequence[Any]]:
