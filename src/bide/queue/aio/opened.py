@@ -41,7 +41,7 @@ class AsyncOpened:
         self.heartbeat: Heartbeat = Heartbeat(setup.source)
         self.aside: AsyncAside = AsyncAside()
         self.outbox: AsyncOutbox | None = (
-            None if setup.outbox is None else AsyncOutbox(setup.outbox.aio(), engine, self.keeping, setup)
+            None if setup.outbox is None else AsyncOutbox(setup.outbox.aio(), engine, self.keeping, setup, setup.outbox.shown)
         )
         self.receiver: AsyncReceiver = AsyncReceiver(engine, setup.envelope, self.settles, self.heartbeat)
 

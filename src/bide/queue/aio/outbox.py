@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import SWEEP, Claim, Claimed, End, Hold, NewMessage, Stored
+from bide.engines.guard.hooks import Hooks
 from bide.errors import (
     BadBody,
     BadMessage,
@@ -46,9 +47,10 @@ _log = Log("bide.outbox")
 class AsyncOutbox:
     """`store`: the engine of the caller's database. Any number of programs may hand its messages on."""
 
-    def __init__(self, store: AsyncEngine, target: AsyncEngine, keeping: AsyncKeeping, setup: Setup) -> None:
-        """`keeping`: the results that are kept by the queue's engine."""
+    def __init__(self, store: AsyncEngine, target: AsyncEngine, keeping: AsyncKeeping, setup: Setup, shown: str) -> None:
+        """`keeping`: the results that are kept by the queue's engine. `shown`: the store, as it may be shown."""
         self._setup = setup
+        self._hooks = Hooks(setup.hooks, shown)
         self.store: AsyncEngine = store
         self._target = target
         self._keeping = keeping
@@ -71,10 +73,11 @@ class AsyncOutbox:
         await self.store.open()
         keeps = self._setup.tasks.keeps
         once = self._target.capabilities.idempotent
-        kept = await self.store.put(
-            [outbox.kept(new, keeps.get(new.topic), once=once) for new in messages], connection=connection
-        )
-        sent = outbox.answers(messages, kept)
+        with self._hooks.call("put", messages) as call:  # of what is sent: the store's own hooks would see what wraps it
+            kept = await self.store.put(
+                [outbox.kept(new, keeps.get(new.topic), once=once) for new in messages], connection=connection
+            )
+            call.answer = sent = outbox.answers(messages, kept)
         await self._named.expect(expected(sent, keeps), connection)
         return sent
 

@@ -38,7 +38,9 @@ class Opened:
         self.keeping: Keeping = Keeping(engine, self.dependents)
         self.heartbeat: Heartbeat = Heartbeat(setup.source)
         self.aside: Aside = Aside()
-        self.outbox: Outbox | None = None if setup.outbox is None else Outbox(setup.outbox.sync(), engine, self.keeping, setup)
+        self.outbox: Outbox | None = (
+            None if setup.outbox is None else Outbox(setup.outbox.sync(), engine, self.keeping, setup, setup.outbox.shown)
+        )
         self.receiver: Receiver = Receiver(engine, setup.envelope, self.settles, self.heartbeat)
 
     def delivery(self, claimed: Claimed, body: object, now: int) -> Delivery:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from bide.engines.base import SWEEP, Claim, Claimed, End, Hold, NewMessage, Stored
+from bide.engines.guard.hooks import Hooks
 from bide.engines.sync import Engine
 from bide.errors import (
     BadBody,
@@ -46,9 +47,10 @@ _log = Log("bide.outbox")
 class Outbox:
     """`store`: the engine of the caller's database. Any number of programs may hand its messages on."""
 
-    def __init__(self, store: Engine, target: Engine, keeping: Keeping, setup: Setup) -> None:
-        """`keeping`: the results that are kept by the queue's engine."""
+    def __init__(self, store: Engine, target: Engine, keeping: Keeping, setup: Setup, shown: str) -> None:
+        """`keeping`: the results that are kept by the queue's engine. `shown`: the store, as it may be shown."""
         self._setup = setup
+        self._hooks = Hooks(setup.hooks, shown)
         self.store: Engine = store
         self._target = target
         self._keeping = keeping
@@ -71,8 +73,11 @@ class Outbox:
         self.store.open()
         keeps = self._setup.tasks.keeps
         once = self._target.capabilities.idempotent
-        kept = self.store.put([outbox.kept(new, keeps.get(new.topic), once=once) for new in messages], connection=connection)
-        sent = outbox.answers(messages, kept)
+        with self._hooks.call("put", messages) as call:  # of what is sent: the store's own hooks would see what wraps it
+            kept = self.store.put(
+                [outbox.kept(new, keeps.get(new.topic), once=once) for new in messages], connection=connection
+            )
+            call.answer = sent = outbox.answers(messages, kept)
         self._named.expect(expected(sent, keeps), connection)
         return sent
 

@@ -1,0 +1,67 @@
+"""Hooks of a sender see what goes through an outbox when it is sent, and those of a relay when it is handed on."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bide import BadOption, Call, Hook, Outgoing, Queue
+
+
+class Traced(Hook):
+    def __init__(self, content: Any) -> None:
+        self.content = content
+        self.puts: list[Call] = []
+
+    def before(self, call: Call) -> None:
+        if call.verb == "put":
+            for message in call.asked:
+                message.headers.setdefault("trace", self.content)
+
+    def after(self, call: Call) -> None:
+        if call.verb == "put":
+            self.puts.append(call)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    url = f"sqlite:///{tmp_path}/app.db"
+    with Queue(url) as there:
+        there.stats()  # makes the tables
+    return url
+
+
+@pytest.fixture
+def own(store: str, tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    """The caller's own connection."""
+    with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize("hooks", [[], [Traced("relay")]], ids=["relay without", "relay with"])
+async def test_a_header_of_the_senders_hook_arrives_whoever_hands_the_message_on(
+    make_queue: Callable[..., Any], store: str, own: sqlite3.Connection, hooks: list[Hook], tmp_path: Path
+) -> None:
+    url, sender = f"memory://{tmp_path.name}", Traced("sender")
+    async with make_queue(url, outbox=store, hooks=[sender]) as queue:
+        sent = await queue.send_many("t", [1, Outgoing(2, headers={"mine": "1"})], connection=own)
+        own.commit()
+    [put] = sender.puts
+    assert (put.engine, put.topics, put.answer, put.error) == (store, ["t"], sent, None)
+    async with make_queue(url, outbox=store, hooks=hooks) as queue:
+        assert await queue.relay(wait=False) == 2
+        found = [dict(each.headers) for each in await queue.receive("t", limit=9)]
+    assert found == [{"trace": "sender"}, {"mine": "1", "trace": "sender"}]
+
+
+async def test_a_header_that_no_message_can_have_is_refused_before_the_commit(
+    make_queue: Callable[..., Any], store: str, own: sqlite3.Connection, tmp_path: Path
+) -> None:
+    async with make_queue(f"memory://{tmp_path.name}", outbox=store, hooks=[Traced(7)]) as queue:
+        with pytest.raises(BadOption, match=r"A hook has added headers that can't be sent.*'trace'"):
+            await queue.send("t", 1, connection=own)
+        own.commit()
+        assert await queue.relay(wait=False) == 0
