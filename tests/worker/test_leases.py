@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bide import AsyncDelivery, AsyncQueue, Queue, Unavailable, current
+from bide import AsyncDelivery, AsyncQueue, OutcomeUnknown, Queue, Unavailable, current
 from bide.engines.base import End
 from bide.queue import absence
 from bide.queue.beats import Beat
@@ -124,6 +124,24 @@ async def test_the_worker_renews_leases_while_its_heartbeat_gets_no_connection(
     assert attempts == [1]
     assert thief.stolen == 0
     assert "The heartbeat is late: the worker has renewed 1 lease itself." in caplog.text
+
+
+async def test_leases_that_the_worker_could_not_renew_are_not_told_as_renewed(
+    queue: AsyncQueue, working: Any, until: Any, faults: Faults, caplog: Any
+) -> None:
+    @queue.task("a")
+    async def handle() -> None:
+        await asyncio.Event().wait()
+
+    def cut(call: Any) -> Any:
+        raise Unavailable("the wire is cut")
+
+    faults.beat["extend"] = cut
+    unknown = faults.fail("extend", error=OutcomeUnknown("a part of several is away", answers=[None]))
+    await handle.send()
+    async with working(queue, lease="800ms"):
+        await until(lambda: len(unknown) > 2)
+    assert "has renewed" not in caplog.text
 
 
 async def test_a_claim_that_is_answered_while_a_handler_blocks_the_loop_keeps_its_leases(

@@ -194,6 +194,7 @@ class AsyncReceiver:
         """Renew what the heartbeat has not renewed in time, before others' leases are looked at; how many leases."""
         seen, doubtful, asked = self._heartbeat.seen, self._heartbeat.doubtful(), time.monotonic()
         answers: Sequence[bool | None]
+        renewed = 0
         for part in doubtful:
             try:
                 if holds := part.holds:
@@ -205,7 +206,8 @@ class AsyncReceiver:
                     raise
                 answers = error.answers
             self._heartbeat.renewed(part, answers, seen, asked)
-        return sum(len(part.leases) for part in doubtful)
+            renewed += answers.count(True)
+        return renewed
 
     def asking(self) -> AbstractContextManager[Asked]:
         """While deliveries are asked for, and until they are kept."""
