@@ -12,7 +12,7 @@ from bide import AsyncQueue, ConfigError, OutcomeUnknown, Outgoing, QueueFull, U
 from bide.engines.redis.aio.calls import AsyncCalls
 from bide.engines.redis.sync.calls import Calls
 from bide.engines.redis.topology import slot_of
-from tests.redis.away import COLOURS, SHARDS, Either, engine_of, keys_of
+from tests.redis.away import COLOURS, SHARDS, Either, engine_of, frozen, keys_of
 from tests.redis.test_commands_away import bide
 from tests.redis.test_sweeps_away import MANY, place_of, sent
 from tests.servers.cluster import RedisCluster
@@ -66,7 +66,7 @@ async def test_a_topic_is_paused_and_resumed_in_the_other_shards(
 ) -> None:
     async with AsyncQueue(url) as queue, Either(url, colour) as other:
         await sent(queue, dead=False)
-        why = f"but not everywhere: {await place_of(masters, queue, 2)}.*{WHY[how]}"
+        why = f"but not everywhere: .*{await place_of(masters, queue, 2)}.*{WHY[how]}"
         async with refusing(masters, queue, how, 2):
             with pytest.raises(OutcomeUnknown, match=f"t is paused, {why}"):
                 await other.do("pause", "t")
@@ -91,13 +91,13 @@ async def test_a_topic_is_paused_also_where_the_server_is_full(masters: RedisClu
 
 
 @both_colours
-@pytest.mark.parametrize("verb", ["pause", "resume", "requeue"])
+@pytest.mark.parametrize("verb", ["pause", "resume", "requeue", "cancel_all"])
 @full_ones_do_it
 async def test_where_no_shard_does_it_the_refusal_is_raised_as_it_is(
     masters: RedisCluster, url: str, colour: str, verb: str, how: str
 ) -> None:
     async with AsyncQueue(url) as queue, Either(url, colour) as other:
-        await sent(queue, dead=True)
+        await sent(queue, dead=verb != "cancel_all")
         async with refusing(masters, queue, how, *range(SHARDS)):
             with pytest.raises(RAISED[how], match=WHY[how]):
                 await other.do(verb, "t")
@@ -164,18 +164,78 @@ async def test_messages_of_the_other_shards_are_cancelled(masters: RedisCluster,
             assert (await queue.stats("t")).ready == MANY
 
 
+CANCELLED, REQUEUED, PURGED = "cancel_all", "requeue", "purge"
+
+
+async def made_dead(queue: AsyncQueue, *shards: int, many: int = MANY) -> list[str]:
+    """So many dead letters of these shards, the first shard's first."""
+    ids = list[str]()
+    for shard in shards:
+        sends = await queue.send_many("t", [Outgoing(shard, key=key) for key in keys_of(shard, many)])
+        ids += [each.id for each in sends]
+        left = many
+        while left:
+            for delivery in await queue.receive("t", limit=left):
+                await delivery.bury("broken")
+                left -= 1
+    return ids
+
+
 @both_colours
 @full_ones_do_it
-async def test_a_first_page_that_is_refused_whole_keeps_nothing_else_from_being_cancelled(
-    masters: RedisCluster, url: str, colour: str, how: str
+@pytest.mark.parametrize("verb", [CANCELLED, REQUEUED, PURGED])
+async def test_a_first_page_that_is_refused_whole_keeps_nothing_else_from_being_changed(
+    masters: RedisCluster, url: str, monkeypatch: pytest.MonkeyPatch, colour: str, verb: str, how: str
 ) -> None:
+    monkeypatch.setattr("bide.queue.aio.sweeping.PAGE", 2)
+    monkeypatch.setattr("bide.queue.sync.sweeping.PAGE", 2)
+    options = {"state": "dead"} if verb == PURGED else {}
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        if verb == CANCELLED:
+            for shard in (0, 1, 2):
+                await queue.send_many("t", [Outgoing(shard, key=key, delay=60 + shard) for key in keys_of(shard, MANY)])
+        else:
+            await made_dead(queue, 0, 1, 2)
+        async with refusing(masters, queue, how, 0):
+            with pytest.raises(OutcomeUnknown, match=f"^.*{await place_of(masters, queue, 0)}.*{WHY[how]}.* 8 in all") as told:
+                await other.do(verb, "t", where=Where(younger="1d"), **options)
+            stats = await queue.stats("t")
+            assert (stats.dead if verb != CANCELLED else stats.pending) == MANY
+        assert "one part of several" not in str(told.value)
+        assert str(told.value).count(await place_of(masters, queue, 0)) == 1
+
+
+@both_colours
+@pytest.mark.parametrize("verb", [REQUEUED, PURGED])
+@pytest.mark.parametrize("how", [NO_RIGHT, NO_REPLICAS, "frozen"])
+async def test_ids_of_a_server_that_fails_are_left_and_those_behind_them_are_changed(
+    masters: RedisCluster, url: str, monkeypatch: pytest.MonkeyPatch, colour: str, verb: str, how: str
+) -> None:
+    monkeypatch.setattr("bide.queue.aio.sweeping.MAX_BATCH", 2)
+    monkeypatch.setattr("bide.queue.sync.sweeping.MAX_BATCH", 2)
+    options = {"state": "dead"} if verb == PURGED else {}
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        ids = await made_dead(queue, 2, 0, 1)
+        async with frozen(masters, queue, 2) if how == "frozen" else refusing(masters, queue, how, 2):
+            with pytest.raises(OutcomeUnknown, match=f"{await place_of(masters, queue, 2)}.* 8 in all"):
+                await other.do(verb, "t", ids=ids, **options)
+        left = SHARDS
+        while left:
+            left = len((await queue.stats("t")).missing)
+        assert (await queue.stats("t")).dead == MANY
+
+
+@both_colours
+async def test_of_two_servers_that_refuse_each_is_told_with_its_reason(masters: RedisCluster, url: str, colour: str) -> None:
     async with AsyncQueue(url) as queue, Either(url, colour) as other:
         await sent(queue, dead=False)
-        await queue.send_many("t", [Outgoing(0, key=key, delay="1h") for key in keys_of(0, 2 * MANY)[MANY:]])
-        async with refusing(masters, queue, how, 0):
-            with pytest.raises(OutcomeUnknown, match=f"{WHY[how]}.* 8 in all"):
+        async with refusing(masters, queue, NO_RIGHT, 0), refusing(masters, queue, NO_REPLICAS, 2):
+            with pytest.raises(OutcomeUnknown, match="4 in all") as told:
                 await other.do("cancel_all", "t")
-            assert (await queue.stats("t")).pending == 2 * MANY
+        for shard, how in ((0, NO_RIGHT), (2, NO_REPLICAS)):
+            assert f"{await place_of(masters, queue, shard)} " in str(told.value)
+            assert WHY[how] in str(told.value)
+        assert "one part of several" not in str(told.value)
 
 
 REFUSED = "8 messages had moved or ended before, or were refused."
@@ -247,6 +307,6 @@ async def test_what_one_server_did_of_a_page_before_it_refused_is_told(
 
         monkeypatch.setattr(calls, "do", refuse_the_second)
         how = {"state": "dead"} if verb == "purge" else {}
-        with pytest.raises(OutcomeUnknown, match=r": it took nothing All else is done, 250 in all"):
+        with pytest.raises(OutcomeUnknown, match=r"it took nothing All else is done, 250 in all"):
             await other.do(verb, "t", ids=[each.id for each in dead], **how)
         assert (await other.do("stats", "t")).dead == 450

@@ -1,14 +1,14 @@
 """Which messages a `where` chooses, and how far a change of many messages has come."""
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import NamedTuple, TypeVar
 
 from bide.core import options
 from bide.core.amounts import plural
 from bide.core.when import duration_ms
 from bide.engines.base import Scanned, Stored, Swept
-from bide.errors import BadOption, ConfirmTimeout, OutcomeUnknown, Unavailable
+from bide.errors import BadOption, BideError, ConfirmTimeout, OutcomeUnknown, Unavailable
 from bide.types import Page, Stats, Where
 
 C = TypeVar("C", Scanned, Stats, Page, Swept)
@@ -51,6 +51,7 @@ class Step(NamedTuple):
     missing: tuple[str, ...] = ()  # servers that did not answer: what the others have is done
     refused: tuple[str, ...] = ()  # servers that refused, and why: the same
     unconfirmed: str = ""  # why a failover may undo a part of what is done
+    error: BideError | None = None  # of the first that failed, if all did that were asked
 
     def plus(self, other: "Step") -> "Step":
         """What both have done together."""
@@ -63,6 +64,7 @@ class Step(NamedTuple):
             tuple(sorted({*self.missing, *other.missing})),
             tuple(sorted({*self.refused, *other.refused})),
             self.unconfirmed or other.unconfirmed,
+            self.error or other.error,
         )
 
     @property
@@ -77,9 +79,11 @@ class Step(NamedTuple):
         return " ".join(filter(None, [silent, *self.refused]))
 
     def check(self) -> None:
-        """At the end. Raises OutcomeUnknown if a server did not answer or refused, ConfirmTimeout if all is done and not all
-        confirmed.
+        """At the end. Raises OutcomeUnknown if a server did not answer or refused, or its error as it is if no other was asked;
+        ConfirmTimeout if all is done and not all confirmed.
         """
+        if self.error is not None:
+            raise self.error
         if self.left:
             short = f" It is done, but {self.short}" if self.short else ""
             raise OutcomeUnknown(f"{self.left} All else is done, {self.done:,} in all: try again later for the rest.{short}")
@@ -100,7 +104,9 @@ class Absent:
     def __init__(self) -> None:
         self._servers: set[str] = set()
         self._refused: set[str] = set()
-        self.refusing: set[Hashable] = set()  # parts of the engine that did
+        self.parts: set[Hashable] = set()  # of the engine, that are not asked again
+        self.did: bool = False  # whether any part was asked for messages and did not fail
+        self._error: BideError | None = None
         self._unconfirmed = ""
 
     def heard(self, found: C) -> C:
@@ -110,10 +116,15 @@ class Absent:
             self.short(found.unconfirmed)
         return found
 
-    def refuse(self, parts: set[Hashable], why: str) -> None:
-        """What these parts of the engine have of a page was refused."""
-        self.refusing |= parts
-        self._refused.add(why)
+    def leave(self, parts: Iterable[Hashable], error: BideError) -> None:
+        """These parts of the engine failed: ask for nothing more that they have."""
+        self.parts.update(parts)
+        self._error = self._error or error
+
+    def refuse(self, part: Hashable, error: BideError) -> None:
+        """What this part of the engine has of a page was refused."""
+        self.leave((part,), error)
+        self._refused.add(str(error))
 
     def short(self, why: str) -> None:
         """A page was done and not confirmed, unless this is empty."""
@@ -122,7 +133,8 @@ class Absent:
     def left_out(self, step: Step) -> Step:
         """The last step, which names them."""
         missing, refused = tuple(sorted(self._servers)), tuple(sorted(self._refused))
-        return step._replace(missing=missing, refused=refused, unconfirmed=self._unconfirmed)
+        error = None if self.did else self._error
+        return step._replace(missing=missing, refused=refused, unconfirmed=self._unconfirmed, error=error)
 
 
 def share(total: int, place: int, count: int, spread: int) -> tuple[int, int]:

@@ -230,8 +230,11 @@ def other_spread(shown: str, found: str) -> str:
     )
 
 
-def translated(error: BaseException, shown: str, secrets: Iterable[str]) -> BideError | TooOld | Unpinned | OtherSpread:
-    """The error to raise, with what to do. Nothing was changed."""
+def translated(
+    error: BaseException, shown: str, secrets: Iterable[str], place: str | None = None
+) -> BideError | TooOld | Unpinned | OtherSpread:
+    """The error to raise, with what to do. Nothing was changed. `place`: which of the servers in the URL it is from."""
+    place = place or shown
     text = WHERE.sub("", redacted(str(error), secrets)).rstrip(".")
     if isinstance(error, SentinelRefused):
         return ConfigError(f"A Sentinel of {shown} refused the user or the password ({text}). {SENTINEL_LOGIN}.")
@@ -259,18 +262,18 @@ def translated(error: BaseException, shown: str, secrets: Iterable[str]) -> Bide
         return OtherSpread(found[5])
     if found and code == "NORIGHT":
         return ConfigError(
-            f"The user at {shown} may not call {found[6]}: nothing was changed. `bide doctor --acl` prints the rights it needs."
+            f"The user at {place} may not call {found[6]}: nothing was changed. `bide doctor --acl` prints the rights it needs."
         )
     if isinstance(error, theirs.OutOfMemoryError) or "OOM command" in text:
         return QueueFull(
-            f"{shown} is at its maxmemory and took nothing. What it holds can be drained; give it more memory to take more."
+            f"{place} is at its maxmemory and took nothing. What it holds can be drained; give it more memory to take more."
         )
     if lacking(error):
-        return ConfigError(f"{shown} lacks a command of Redis ({text}): nothing was changed. wake=poll in the URL needs fewer.")
+        return ConfigError(f"{place} lacks a command of Redis ({text}): nothing was changed. wake=poll in the URL needs fewer.")
     if isinstance(error, theirs.NoPermissionError) or "NOPERM" in text or "can't run this command" in text:
         return ConfigError(
-            f"The user at {shown} lacks a right ({text}): nothing was changed. `bide doctor --acl` prints the rights it needs."
+            f"The user at {place} lacks a right ({text}): nothing was changed. `bide doctor --acl` prints the rights it needs."
         )
     if code == "OVERTAKEN":
-        return Unavailable(f"{shown} has answered a later call of this connection: this one was not done.")
-    return EngineError(f"{shown} failed: {text}. Nothing was changed.")
+        return Unavailable(f"{place} has answered a later call of this connection: this one was not done.")
+    return EngineError(f"{place} failed: {text}. Nothing was changed.")

@@ -2,14 +2,19 @@
 """Changing many messages of a topic, page by page. Each function yields how far it has come."""
 
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Sequence
+from functools import partial
+from typing import TypeAlias
 
 from bide.core.amounts import plural
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import MAX_BATCH, Ref, Stored
-from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown
+from bide.engines.base import MAX_BATCH, Ref, Stored, Swept
+from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown, Unavailable
 from bide.queue.choosing import PAGE, Absent, Choice, Step, share
 from bide.types import CancelResult, State
+
+Told: TypeAlias = tuple[Step, Sequence[str], BideError | None]
+"""What a change of messages did, of which of them that is not known, and why."""
 
 
 async def chosen(
@@ -102,17 +107,22 @@ async def _requeue(
     engine: AsyncEngine, topic: str, ids: Sequence[str], delay: int, place: tuple[int, int], step: Step, absent: Absent
 ) -> Step:
     begin, over = place
-    page = absent.heard(await engine.requeue(topic, ids, delay=delay + begin, over=over, limit=len(ids)))
+
+    async def requeue(some: Sequence[str]) -> Told:
+        again = partial(engine.requeue, topic, some, delay=delay + begin, over=over, limit=len(some))
+        return await _swept(again, some, absent)
+
+    did = await _changed(engine, topic, ids, requeue, absent)
     asked = step.asked + len(ids)
-    return Step(asked, asked, step.done + page.count, step.keyless + page.keyless)
+    return Step(asked, asked, step.done + did.done, step.keyless + did.keyless)
 
 
 async def purge_named(engine: AsyncEngine, topic: str, ids: Sequence[str]) -> AsyncGenerator[Step, None]:
     step, absent = Step(), Absent()
     for first in range(0, len(ids), MAX_BATCH):
         part = ids[first : first + MAX_BATCH]
-        page = absent.heard(await engine.purge(topic, "dead", part))
-        step = Step(first + len(part), first + len(part), step.done + page.count)
+        asked = first + len(part)
+        step = Step(asked, asked, step.done + await _purged(engine, topic, part, absent))
         yield step
     yield absent.left_out(step)
 
@@ -140,58 +150,94 @@ async def _stored(engine: AsyncEngine, topic: str, state: State, absent: Absent)
 async def purge_chosen(engine: AsyncEngine, topic: str, choice: Choice) -> AsyncGenerator[Step, None]:
     step, absent = Step(), Absent()
     async for seen, found in chosen(engine, topic, "dead", choice, absent):
-        done = absent.heard(await engine.purge(topic, "dead", [each.id for each in found])).count if found else 0
+        done = await _purged(engine, topic, [each.id for each in found], absent)
         step = Step(seen, step.asked + len(found), step.done + done)
         yield step
     yield absent.left_out(step)
 
 
+async def _purged(engine: AsyncEngine, topic: str, ids: Sequence[str], absent: Absent) -> int:
+    async def purge(some: Sequence[str]) -> Told:
+        return await _swept(partial(engine.purge, topic, "dead", some), some, absent)
+
+    return (await _changed(engine, topic, ids, purge, absent)).done
+
+
 async def cancel_chosen(engine: AsyncEngine, topic: str, states: Sequence[State], choice: Choice) -> AsyncGenerator[Step, None]:
     """What is scheduled comes first, or a message that falls due meanwhile would be in no page."""
     step, before, absent = Step(), 0, Absent()
+
+    async def cancel(ids: Sequence[str]) -> Told:
+        return await _cancelled(engine, ids, absent)
+
     for state in states:
         async for seen, found in chosen(engine, topic, state, choice, absent):
-            told = await _cancelled(engine, topic, [Ref(each.id) for each in found], absent) if found else []
-            step = Step(
-                before + seen,
-                step.asked + len(found),
-                step.done + told.count(CancelResult.CANCELLED),
-                running=step.running + told.count(CancelResult.RUNNING),
-            )
+            did = await _changed(engine, topic, [each.id for each in found], cancel, absent)
+            asked = step.asked + len(found)
+            step = Step(before + seen, asked, step.done + did.done, running=step.running + did.running)
             yield step
         before = step.seen
     yield absent.left_out(step)
 
 
-async def _cancelled(engine: AsyncEngine, topic: str, refs: Sequence[Ref], absent: Absent) -> list[CancelResult]:
-    """What became of messages that were pending a moment ago, where a server says so. One that refuses is not asked again."""
-    asked = [ref for ref in refs if engine.part_of(ref) not in absent.refusing]
+async def _changed(
+    engine: AsyncEngine, topic: str, ids: Sequence[str], change: Callable[[Sequence[str]], Awaitable[Told]], absent: Absent
+) -> Step:
+    """What a change did of these messages. A part of the engine that refuses, or does not answer, keeps no other part from it,
+    and is not asked again.
+    """
+    asked = [id for part, some in _by_part(engine, ids).items() if part not in absent.parts for id in some]
     if not asked:
-        return []
-    told, _ = await _told(engine, asked, absent)
-    known = [each for each in told if each is not None]
-    left = [ref for ref, each in zip(asked, told, strict=True) if each is None]
-    if not left or absent.heard(await engine.stats(topic)).missing:
-        return known
-    told, error = await _told(engine, left, absent)  # it answers again, or refuses
-    if error is not None:
-        parts = {engine.part_of(ref) for ref, each in zip(left, told, strict=True) if each is None}
-        if not known and None in parts:
-            raise error
-        absent.refuse(parts, str(error))
-    return [*known, *(each for each in told if each is not None)]
+        return Step()
+    did, left, error = await change(asked)
+    if error is None:
+        absent.did = True
+        return did
+    absent.did = absent.did or len(left) < len(asked)
+    parts = _by_part(engine, left)
+    if None in parts:
+        raise error
+    if absent.heard(await engine.stats(topic)).missing and isinstance(error, (OutcomeUnknown, Unavailable)):
+        absent.leave(parts, error)
+        return did
+    lost = isinstance(error, OutcomeUnknown) and len(left) == len(asked)  # what it did would be told as not done
+    for part, some in parts.items():  # it answers again, or says why not
+        more, _, why = (Step(), some, error) if lost else await change(some)
+        did = did.plus(more)
+        if why is None:
+            absent.did = True
+        else:
+            absent.refuse(part, why)
+    return did
 
 
-async def _told(
-    engine: AsyncEngine, refs: Sequence[Ref], absent: Absent
-) -> tuple[Sequence[CancelResult | None], BideError | None]:
-    """What became of each, as far as it is known, and why it is not known of all."""
+def _by_part(engine: AsyncEngine, ids: Sequence[str]) -> dict[Hashable, list[str]]:
+    parts: dict[Hashable, list[str]] = {}
+    for id in ids:
+        parts.setdefault(engine.part_of(Ref(id)), []).append(id)
+    return parts
+
+
+async def _swept(call: Callable[[], Awaitable[Swept]], ids: Sequence[str], absent: Absent) -> Told:
+    """What requeue or purge did of these messages."""
     try:
-        return await engine.cancel(refs), None
+        page = absent.heard(await call())
+    except BideError as error:
+        return Step(), ids, error
+    return Step(done=page.count, keyless=page.keyless), (), None
+
+
+async def _cancelled(engine: AsyncEngine, ids: Sequence[str], absent: Absent) -> Told:
+    """What became of messages that were pending a moment ago, where a server says so."""
+    answers: Sequence[CancelResult | None]
+    failed: BideError | None = None
+    try:
+        answers = await engine.cancel([Ref(id) for id in ids])
     except ConfirmTimeout as short:
         absent.short(str(short))
-        return short.done, None
-    except OutcomeUnknown as lost:
-        return lost.done or [None] * len(refs), lost
+        answers = short.done
     except BideError as error:
-        return [None] * len(refs), error
+        failed = error
+        answers = (isinstance(error, OutcomeUnknown) and error.done) or [None] * len(ids)
+    did = Step(done=answers.count(CancelResult.CANCELLED), running=answers.count(CancelResult.RUNNING))
+    return did, [id for id, answer in zip(ids, answers, strict=True) if answer is None], failed

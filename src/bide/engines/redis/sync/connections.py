@@ -179,7 +179,7 @@ class Connection:
         Signal().wait(pause)
 
     def _refusal(self, error: theirs.ResponseError, unsure: bool) -> BaseException:
-        told = translated(error, self._server.shown, self._server.secrets)
+        told = translated(error, self._server.shown, self._server.secrets, self._server.place)
         if unsure and not isinstance(told, (Unpinned, OtherSpread)) and not (isinstance(told, TooOld) and told.sure):
             return self._given_up(error, unsure)
         return told

@@ -122,7 +122,7 @@ class Shard:
         """Of a page, when it did not answer, or refused."""
         server = self.connections.server
         if not isinstance(error, (Unavailable, OutcomeUnknown)):
-            return Swept(0, False, refused=[f"{server.place}: {error}"])
+            return Swept(0, False, refused=[str(error)])
         if server.presence.refusal:
             return Swept(0, False, refused=[f"{server.presence.state}."])
         return Swept(0, False, missing=[server.place])
