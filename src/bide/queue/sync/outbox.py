@@ -148,6 +148,7 @@ class Outbox:
         """
         if done := [end for end in ends if end.verdict != "release" or not end.delay]:
             self.store.settle(done)
+            self._resting.gone([end for end in done if end.verdict != "release"])
         for delay in {end.delay for end in ends if end.verdict == "release" and end.delay}:
             put_off = [Hold(end.topic, end.id, end.token) for end in ends if (end.verdict, end.delay) == ("release", delay)]
             self.store.extend(put_off, delay)

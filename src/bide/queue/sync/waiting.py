@@ -1,7 +1,7 @@
 # Generated from ../aio/waiting.py by tools/unasync.py; change that file instead.
 """What waits in an outbox, by its id or by its key in the queue: it is cancelled, moved and shown as if it were there."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -24,25 +24,29 @@ class Waiting:
         self._target = target
         self._bring = bring
 
-    def of(self, names: Collection[outbox.Name], until: int | None = None) -> list[Stored]:
-        """All that wait for these names, in the order in which they were sent. `until`: of those that are ready, the first."""
+    def each(self) -> Iterator[Stored]:
+        """All that is in the outbox, some of it twice."""
         page = self._store.scan(outbox.TOPIC, None, MAX_BATCH)
-        found = {each.id: each for each in page.messages}
-        if page.after is not None:  # too many for one look, which would see each of them in one state
-            found = {}
-            for turn, state in enumerate(STATES):
-                if not turn:  # of the leases that are over, which are told behind all that is ready, whatever their place
-                    while self._store.tend().more:
-                        pass
-                after: str | None = None
-                while True:
-                    page = self._store.scan(outbox.TOPIC, state, MAX_BATCH, after)
-                    found |= {each.id: each for each in page.messages}
-                    after = page.after
-                    if after is None or (state == "ready" and until is not None and page.messages[-1].due > until):
-                        break
-        wanted = [each for each in found.values() if each.state != "dead" and outbox.name_of(each.body) in names]
-        return sorted(wanted, key=lambda each: each.id)
+        if page.after is None:
+            for each in page.messages:
+                yield each
+            return
+        # too many for one look, which would see each of them in one state
+        while self._store.tend().more:  # of the leases that are over, which are told behind all that is ready
+            pass
+        for state in STATES:
+            after: str | None = None
+            while True:
+                page = self._store.scan(outbox.TOPIC, state, MAX_BATCH, after)
+                for each in page.messages:
+                    yield each
+                if (after := page.after) is None:
+                    break
+
+    def of(self, names: Collection[outbox.Name]) -> list[Stored]:
+        """All that wait for these names, in the order in which they were sent."""
+        found = {each.id: each for each in self.each() if each.state != "dead" and outbox.name_of(each.body) in names}
+        return [found[id] for id in sorted(found)]
 
     def cancel(self, which: Ref, connection: object | None) -> CancelResult:
         """What is pending decides, as in the queue, where one with its key may run. What waits is handed on first, and
