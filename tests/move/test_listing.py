@@ -1,6 +1,7 @@
 """In what pages the messages of a queue are listed, and how many of them are ended at once."""
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from bide import Outgoing, Queue
 from bide.adopt.queue.listing import FEW, LARGE, Listing
 from bide.adopt.queue.moved_message import Able
 from bide.adopt.queue.moving import QueueSource
-from tests.move.test_meanwhile import run
+from tests.move.test_meanwhile import moving, run
 
 
 def test_large_messages_come_in_small_pages() -> None:
@@ -49,3 +50,14 @@ class Counting:
             return self._engine.cancel(refs)
         self.compared.append(sum(len(each.body or b"") for each in seen))
         return self._engine.cancel(refs, seen=seen)
+
+
+def test_what_a_dead_receiver_has_is_moved_though_nobody_receives(old: Queue, new: Queue) -> None:
+    old.send("mail", 1)
+    [taken] = old.receive("mail", lease=0.05)
+    old.send("mail", 2, delay="1h")
+    until = old.get(taken.id).lease_until / 1000  # type: ignore[union-attr]
+    while time.time() < until:
+        pass
+    assert run(moving(old), new).adopted == 2
+    assert (old.stats("mail").leased, new.stats("mail").pending) == (0, 2)

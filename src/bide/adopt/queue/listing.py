@@ -56,7 +56,12 @@ class Listing:
                 yield from complete(self._engine.scan(topic, state, min(limit, MAX_BATCH))).messages
 
     def pages(self, limit: int) -> Iterator[list[Stored]]:
-        """All messages once, dead letters last and apart. Small topics share a page, which is listed when it is asked for."""
+        """All messages once, dead letters last and apart. Small topics share a page, which is listed when it is asked for.
+
+        What the leases of dead receivers hold is taken back first: nobody else may be there to do so.
+        """
+        while self._engine.tend().more:
+            pass
         for states in (PENDING, DEAD):
             page: list[Stored] = []
             for topic in self.chosen():
