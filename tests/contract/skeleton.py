@@ -29,7 +29,7 @@ class Message(msgspec.Struct):
     new: NewMessage
     due: int
     since: int
-    kind: State = "scheduled"
+    kind: str = "scheduled"
     attempt: int = 0
     token: str = ""
     request: Text = None
@@ -47,7 +47,8 @@ class Message(msgspec.Struct):
         return STATES.index(self.kind), self.died if self.kind == "dead" else self.due, self.id
 
     def state(self, now: int) -> State:
-        return "ready" if self.kind == "scheduled" and self.due <= now else self.kind
+        ready: State = "ready" if self.due <= now else "scheduled"
+        return "dead" if self.kind == "dead" else "leased" if self.kind == "leased" else ready
 
     def claimed(self) -> base.Claimed:
         new, times = self.new, (self.due, self.since, self.attempt)
@@ -56,8 +57,7 @@ class Message(msgspec.Struct):
     def stored(self, now: int) -> base.Stored:
         new, told = self.new, (self.id, self.new.topic, self.state(now), self.due, self.attempt, self.new.max_attempts, None, 1)
         held = (self.request, base.claim_time(self.token, now)) if self.kind == "leased" else (None, None)
-        over = self.lease_until is not None and self.lease_until <= now
-        return base.Stored(*told, new.body, new.headers, self.error, self.lease_until, self.expires, *held, over=over)
+        return base.Stored(*told, new.body, new.headers, self.error, self.lease_until, self.expires, *held)
 
 
 class Shelf:  # what the engines of one namespace share
@@ -248,11 +248,11 @@ class Skeleton(AsyncEngine):
 
     async def stats(self, topic: str | None = None, *, but: Any = (), window: Any = None, now: Now = None) -> Stats:
         at, span = self._shelf.at(now), window or base.Window(0, 1, 0)
-        stored = [each.stored(at) for kind in STATES for each in self._shelf.all(kind, topic) if each.new.topic not in but]
-        names = ({each.topic for each in stored} | set(self._shelf.dropped)) - set(but) if topic is None else ()
-        due = {state: [each.due for each in stored if ("ready" if each.over else each.state) == state] for state in STATES}
+        stored = [each for kind in STATES for each in self._shelf.all(kind, topic) if each.new.topic not in but]
+        names = ({each.new.topic for each in stored} | set(self._shelf.dropped)) - set(but) if topic is None else ()
+        due = {state: [each.due for each in stored if each.state(at) == state] for state in STATES}
         counts: dict[str, Any] = {state: len(some) for state, some in due.items()}
-        falls = [each.due - span.start for each in stored if each.state in STATES[:2] and span.start <= each.due < span.end]
+        falls = [when - span.start for when in due["ready"] + due["scheduled"] if span.start <= when < span.end]
         parts = [after * span.parts // (span.end - span.start) for after in falls]
         return Stats(
             **counts,

@@ -160,7 +160,7 @@ class Message:
             id=self.id, topic=self.topic, state=state, due=self.due, attempt=self.attempt,
             max_attempts=self.sent.max_attempts, key=self.key, level=self.sent.level, body=self.sent.body,
             headers=self.sent.headers, last_error=self.last_error, lease_until=self.lease_until, expires=self.expires,
-            request=request, leased_since=since, since=born, token=token, over=self.lease_over(now),
+            request=request, leased_since=since, since=born, token=token,
         )  # fmt: skip
 
 
@@ -194,26 +194,25 @@ class Expected:
 
     def stored(self, topic: str | None = None, state: State | None = None) -> list[Stored]:
         """What a scan should show."""
-        shown = [each.stored(self.now) for each in self.alive.values() if not each.ended]
+        shown = [each.stored() for each in self.alive.values() if not each.ended]
         return [each for each in shown if topic in (None, each.topic) and state in (None, each.state)]
 
     def stats(self, topic: str | None = None, window: Window | None = None) -> Stats:
         here = self.stored(topic)
-        waiting = [each.due for each in here if each.state == "ready"]
-        ready = waiting + [each.due for each in here if each.over]
+        ready = [each.due for each in here if each.state == "ready"]
         scheduled = [each.due for each in here if each.state == "scheduled"]
         topics = {each.topic for each in here} | self.paused | {name for name, each in self.dropped.items() if each}
         return Stats(
             scheduled=len(scheduled),
             ready=len(ready),
-            leased=sum(each.state == "leased" and not each.over for each in here),
+            leased=sum(each.state == "leased" for each in here),
             dead=sum(each.state == "dead" for each in here),
             dead_dropped=sum(map(len, self.dropped.values())) if topic is None else len(self.dropped.get(topic, ())),
             paused=bool(self.paused) if topic is None else topic in self.paused,
             oldest_overdue=(self.now - min(ready)) / 1_000 if ready else None,
             next_due=min(scheduled, default=None),
             topics={name: self.stats(name) for name in topics} if topic is None else {},
-            timeline=_timeline(waiting + scheduled, window) if window else (),
+            timeline=_timeline(ready + scheduled, window) if window else (),
         )
 
     def vague(self, topic: str | None) -> list[Message]:

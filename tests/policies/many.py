@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from bide import QueueFull, Sent
-from bide.engines.base import Claimed
+from bide.engines.base import Claimed, Ref
 from bide.queue.tasks.overdue import Overdue
 from tests.policies.policy import COUNT, TOPIC, Policy, Stage, user_of
 from tests.worker.conftest import once
@@ -136,7 +136,7 @@ class Lost(Policy):
 
         async def lost() -> bool:
             await engine.tend(100)
-            found = await stage.queue.get(stage.sent[COUNT - 1])
+            [found] = await engine.get([Ref(stage.sent[COUNT - 1].id)])
             return found is None or found.state != "leased" or found.attempt > self.attempt
 
         await once(lost)

@@ -65,25 +65,6 @@ async def test_when_the_lease_is_over_it_can_be_cancelled_and_moved(queue: Any, 
     assert (left.body, left.attempt) == (1, 2)
 
 
-async def test_when_the_lease_is_over_it_is_told_as_ready(queue: Any, plain: Queue) -> None:
-    one, _, _ = await held(queue, plain, lease=0.01)
-    await queue.send("t", "waits", key="k3")
-    while (found := await queue.get(one)).state == "leased":
-        pass
-    assert (found.state, found.attempt) == ("ready", 1)
-    stats = await queue.stats("t")
-    assert (stats.ready, stats.leased, stats.scheduled) == (4, 0, 0)
-    assert stats.oldest_overdue is not None
-    for limit in (1, 3, 100):
-        pages = [await queue.messages("t", state="ready", limit=limit)]
-        while pages[-1].after is not None:
-            pages.append(await queue.messages("t", state="ready", limit=limit, after=pages[-1].after))
-        assert sorted(each.key for page in pages for each in page) == ["k0", "k1", "k2", "k3"]
-        assert {each.state for page in pages for each in page} == {"ready"}
-    assert list(await queue.messages("t", state="leased")) == []
-    assert {each.state for each in await queue.messages("t")} == {"ready"}
-
-
 async def test_a_queue_with_an_outbox_says_the_same(url: str, plain: Queue, tmp_path: Path) -> None:
     with plain:
         one, _, three = await held(Awaited(plain), plain, lease=0.01)

@@ -304,7 +304,6 @@ class AsyncEngine(ABC):
         - Get and scan tell which claim holds a message and since when.
         - Get and scan tell since when a message waits and the token of its lease.
         - Nobody holds a message since a time to come.
-        - A message whose lease is over counts as ready, and is stored as leased until it is taken back.
         """
 
     @abstractmethod

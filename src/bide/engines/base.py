@@ -201,7 +201,6 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     traces: Sequence[bytes] = ()  # records of attempts that failed, oldest first; only get tells them
     since: int | None = None  # when it first fell due in this life, where the engine can tell
     token: str | None = None  # of what is leased, where the engine can tell
-    over: bool = False  # of what is leased: the lease has ended, and nobody has taken the message back yet
 
 
 def claim_time(number: int | str, now: int) -> int | None:

@@ -228,7 +228,7 @@ def info(stored: Stored, envelope: Envelope) -> Info:
     return Info(
         id=stored.id,
         topic=stored.topic,
-        state="ready" if stored.over else stored.state,
+        state=stored.state,
         due=stored.due,
         attempt=stored.attempt,
         max_attempts=stored.max_attempts,

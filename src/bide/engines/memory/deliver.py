@@ -193,22 +193,6 @@ def _ended(store: Store, message_id: str, claim: HeldClaim, until: int) -> Messa
     return message
 
 
-def leases_over(store: Store, now: int) -> dict[str, list[Message]]:
-    """By topic, those whose lease has ended, which nobody has taken back yet."""
-    found: dict[str, Message] = {}
-    left = [0]  # a heap's parent never ends after its children
-    while left:
-        index = left.pop()
-        if index < len(store.deadlines) and store.deadlines[index][0] <= now:
-            _, _, claim, ids = store.deadlines[index]
-            found |= {each: message for each in ids if (message := _ended(store, each, claim, now)) is not None}
-            left += (2 * index + 1, 2 * index + 2)
-    by_topic: dict[str, list[Message]] = {}
-    for message in found.values():
-        by_topic.setdefault(message.content.topic, []).append(message)
-    return by_topic
-
-
 def _take_back(store: Store, message: Message, now: int) -> bool:
     """True when that was the last attempt."""
     assert message.claim is not None

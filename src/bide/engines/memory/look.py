@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Sequence
 from msgspec.structs import replace
 
 from bide.engines.base import Ref, Scanned, Stored, Window, total
-from bide.engines.memory.deliver import leases_over
 from bide.engines.memory.store import Store
 from bide.engines.memory.topic import DEAD, LEASED, PENDING, Message, Topic
 from bide.engines.traces import records_of
@@ -70,13 +69,15 @@ def stats(store: Store, name: str | None, but: Collection[str], window: Window |
     with store.alone(), store:
         at = store.now(now)
         if name is not None:
-            topics = [store.topics[name]] if name in store.topics else []
-        else:
-            topics = [topic for topic in store.topics.values() if topic.name not in but]
-        over = leases_over(store, at)
-        each = {topic.name: topic.stats(at, store.wall, over.get(topic.name, ())) for topic in topics}
-        timeline = _timeline(topics, window) if window is not None else ()
-        return total(list(each.values()), each if name is None else {}, timeline)
+            topic = store.topics.get(name)
+            return _stats([] if topic is None else [topic], {}, window, at, store.wall)
+        topics = [topic for topic in store.topics.values() if topic.name not in but]
+        return _stats(topics, {topic.name: topic.stats(at, store.wall) for topic in topics}, window, at, store.wall)
+
+
+def _stats(topics: list[Topic], each: dict[str, Stats], window: Window | None, now: int, wall: int) -> Stats:
+    counts = list(each.values()) or [topic.stats(now, wall) for topic in topics]
+    return total(counts, each, _timeline(topics, window) if window is not None else ())
 
 
 def _timeline(topics: list[Topic], window: Window) -> list[int]:

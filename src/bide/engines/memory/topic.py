@@ -9,7 +9,7 @@ So they must never be part of a reference cycle, and name each other by id.
 """
 
 import heapq
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
@@ -73,9 +73,6 @@ class Message(msgspec.Struct, gc=False):
         life = self.content.expires_in
         return life is not None and self.since + life <= now
 
-    def lease_over(self, now: int) -> bool:
-        return self.lease_until is not None and self.lease_until <= now
-
     def state(self, now: int, wall: int) -> State:
         if self.stage == LEASED:
             return "leased"
@@ -103,7 +100,6 @@ class Message(msgspec.Struct, gc=False):
             leased_since=None if self.claim is None else claim_time(self.claim.token, now),
             since=self.since,
             token=None if self.claim is None else self.claim.token,
-            over=self.lease_over(now),
         )
 
 
@@ -189,8 +185,7 @@ class Topic:
         for heap in self._all_heaps:
             yield from filter(_counts, heap)
 
-    def stats(self, now: int, wall: int, over: Collection[Message]) -> Stats:
-        """`over`: those whose lease is over, which nobody has taken back yet. They count as ready."""
+    def stats(self, now: int, wall: int) -> Stats:
         self._hold_back(now, wall)
         ready = sum(_ready(heap, now, wall) for heap in self._heaps)
         first = min((heap[0][0] for heap in self._heaps if heap and _head_counts(heap)), default=None)
@@ -198,15 +193,14 @@ class Topic:
             next_due = min((due for due, _, each in self.entries() if not each.ready(now, wall)), default=None)
         else:
             next_due = first
-        oldest = min([*([first] if ready and first is not None else []), *(message.due for message in over)], default=None)
         return Stats(
             scheduled=self.pending - ready,
-            ready=ready + len(over),
-            leased=len(self.leased) - len(over),
+            ready=ready,
+            leased=len(self.leased),
             dead=len(self.dead),
             dead_dropped=self.dead_dropped,
             paused=self.paused,
-            oldest_overdue=None if oldest is None else (now - oldest) / 1000,
+            oldest_overdue=(now - first) / 1000 if ready and first is not None else None,
             next_due=next_due,
         )
 

@@ -291,7 +291,6 @@ def _stored_of(row: Sequence[Any], traces: Sequence[Any] | None = None) -> Store
         request=request,
         leased_since=None if token is None else claim_time(token >> 20, now),  # see `claim`
         token=None if token is None else _token_text(token),
-        over=until is not None and until <= now,
     )
 
 

@@ -94,15 +94,13 @@ def stats(
         rows = tx.sql.all("one_topic", {"space": namespace.name, "name": name})
     else:
         rows = [row for row in tx.sql.all("topics", {"space": namespace.name}) if row[1] not in but]
-    over = {topic: (many, first) for topic, many, first in tx.sql.all("leases_over", {"now": at})}
-    each = {row[1]: _topic_stats(tx, row, at, *over.get(row[0], (0, None))) for row in rows}
+    each = {row[1]: _topic_stats(tx, row, at) for row in rows}
     each = {topic: one for topic, one in each.items() if one != Stats()}
     timeline = _timeline(tx, [row[0] for row in rows], window) if window is not None else ()
     return total(each.values(), each if name is None else {}, timeline)
 
 
-def _topic_stats(tx: Transaction, row: tuple[int, str, int, int], now: int, over: int, first_over: int | None) -> Stats:
-    """`over`: of how many the lease has ended, and nobody has taken them back yet. They count as ready."""
+def _topic_stats(tx: Transaction, row: tuple[int, str, int, int], now: int) -> Stats:
     topic, _, paused, dropped = row
     ready = scheduled = 0
     firsts, nexts = [], []
@@ -116,15 +114,15 @@ def _topic_stats(tx: Transaction, row: tuple[int, str, int, int], now: int, over
         scheduled += later
         firsts.append(first)
         nexts.append(following)
-    oldest = min((each for each in [*(firsts if ready else ()), first_over] if each is not None), default=None)
+    first = min((each for each in firsts if each is not None), default=None)
     return Stats(
         scheduled=scheduled,
-        ready=ready + over,
-        leased=tx.sql.one("count_leased", {"topic": topic})[0] - over,
+        ready=ready,
+        leased=tx.sql.one("count_leased", {"topic": topic})[0],
         dead=tx.sql.one("count_dead", {"topic": topic})[0],
         dead_dropped=dropped,
         paused=bool(paused),
-        oldest_overdue=None if oldest is None else (now - oldest) / 1000,
+        oldest_overdue=(now - first) / 1000 if ready and first is not None else None,
         next_due=min((each for each in nexts if each is not None), default=None),
     )
 

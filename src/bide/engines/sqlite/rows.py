@@ -142,5 +142,4 @@ def stored_of(row: Sequence[Any], now: int, wall: int) -> Stored:
         leased_since=None if stage != LEASED else claim_time(token, now),
         since=since,
         token=None if stage != LEASED else token_text(token),
-        over=stage == LEASED and until <= now,
     )

@@ -269,10 +269,6 @@ select
 -- name: count_leased
 select count(*) from message where topic = :topic and stage = 1
 
--- name: leases_over
--- Whose lease has ended, and nobody has taken them back yet.
-select topic, count(*), min(due) from message where stage = 1 and until <= :now group by topic
-
 -- name: count_dead
 select count(*) from message where topic = :topic and stage = 2
 

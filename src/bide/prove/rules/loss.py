@@ -113,13 +113,14 @@ def _look(facts: Facts, look: Look, found: Findings) -> None:
         left = message.left
         if left is None:
             continue
-        seen.setdefault(left.topic, Counter())["dead" if left.state == "dead" else "living"] += 1
+        state = "pending" if left.state in ("scheduled", "ready") else left.state
+        seen.setdefault(left.topic, Counter())[state] += 1
         if look.drained and left.state in ("ready", "leased") and not _paused(facts, look, left.topic):
             found.broken("no loss", message.id, f"is {left.state} after all was drained, in a topic that is not paused")
     for topic, there in seen.items() if counts is not None else ():
         told = (counts or {}).get(topic, {})
-        living = sum(told.get(state, 0) for state in ("scheduled", "ready", "leased"))  # a lease may end between the two looks
-        said = {"living": living, "dead": told.get("dead", 0)}
+        said = {"pending": told.get("scheduled", 0) + told.get("ready", 0)}
+        said |= {state: told.get(state, 0) for state in ("leased", "dead")}
         for state, count in said.items():
             if count != there[state]:
                 found.broken("counts agree", None, f"{topic} was said to hold {count} {state}, and {there[state]} were there")

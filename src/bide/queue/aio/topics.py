@@ -4,12 +4,10 @@
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from msgspec.structs import replace
-
 from bide.clock import moment
 from bide.core import options
 from bide.core.when import bounded_instant_ms, check_delay, duration_ms
-from bide.engines.base import MAX_BATCH, Scanned, Window
+from bide.engines.base import MAX_BATCH, Window
 from bide.errors import BadOption, BadTime
 from bide.queue.aio import sweeping
 from bide.queue.aio.session import AsyncSession
@@ -17,8 +15,6 @@ from bide.queue.choosing import Choice
 from bide.queue.envelope import info
 from bide.queue.schedules.records import OWN
 from bide.types import Duration, Page, Removed, Requeued, Span, State, Stats, Where
-
-_HELD = "held:"  # begins the mark of a page of ready messages that goes on among those whose lease is over
 
 
 class AsyncTopicVerbs:
@@ -43,39 +39,15 @@ class AsyncTopicVerbs:
         they died. For the next page, pass the page's `after`.
 
         With `where`, `limit` messages are looked at, and the page has those that it chooses. So a page may have none, although
-        its `after` says that there are more. The same is true of the states ready and leased: a message whose lease is over
-        is ready, and is looked for among those that are leased.
+        its `after` says that there are more.
         """
         name, which = options.topic(topic), None if state is None else options.state(state)
         most = options.count(limit, "limit", MAX_BATCH)
         mark = None if after is None else options.text(after, "after", 256)
         choice = None if where is None else self._choice(where)
-        scanned = await self._scan(name, which, most, mark)
+        scanned = await (await self.session.engine()).scan(name, which, most, mark)
         found = scanned.messages if choice is None else [each for each in scanned.messages if choice.takes(each)]
         return Page([info(stored, self.session.setup.envelope) for stored in found], scanned.after, scanned.missing)
-
-    async def _scan(self, topic: str, state: State | None, limit: int, after: str | None) -> Scanned:
-        """A page of what users are told to be in the state. What holds a lease that is over is stored as leased."""
-        engine = await self.session.engine()
-        if state == "leased":
-            held = await engine.scan(topic, "leased", limit, after)
-            return replace(held, messages=[each for each in held.messages if not each.over])
-        if state != "ready":
-            return await engine.scan(topic, state, limit, after)
-        waiting = Scanned((), None)
-        if after is None or not after.startswith(_HELD):
-            waiting = await engine.scan(topic, "ready", limit, after)
-            if waiting.after is not None:
-                return waiting
-            after = _HELD
-        if len(waiting.messages) == limit:
-            return replace(waiting, after=after)
-        held = await engine.scan(topic, "leased", limit - len(waiting.messages), after.removeprefix(_HELD) or None)
-        return Scanned(
-            [*waiting.messages, *(each for each in held.messages if each.over)],
-            None if held.after is None else _HELD + held.after,
-            sorted({*waiting.missing, *held.missing}),
-        )
 
     async def stats(self, topic: str | None = None) -> Stats:
         """Count messages by state, with the lateness of the oldest and the next due time. Without a topic: all together, and

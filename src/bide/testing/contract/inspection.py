@@ -100,31 +100,6 @@ class Inspecting:
             assert stored.leased_since is None or stored.leased_since <= bench.now
             await bench.end(held, "release")
 
-    @needs("lookup", "inspect")
-    async def test_a_message_whose_lease_is_over_counts_as_ready(self, bench: Bench) -> None:
-        # Given two receivers that are gone, the lease of one being over, and nobody else who receives
-        first = await bench.running("mail", lease=LEASE)
-        bench.move(1_000)
-        second = await bench.running("mail", lease=LEASE)
-        third = await bench.put("mail", delay=2 * LEASE)
-        bench.move(LEASE - 1_000)
-        for over in ({first.id}, {first.id, second.id}):
-            # Then get, pages and counts agree
-            assert [(await bench.find(id=each.id)).over for each in (first, second)] == [True, second.id in over]
-            assert {each.id for each in await bench.stored("mail", "leased") if each.over} == over
-            assert not any(each.over for each in await bench.stored("mail", "scheduled"))
-            for stats in (
-                await bench.engine.stats("mail", now=bench.now),
-                (await bench.engine.stats(now=bench.now)).topics["mail"],
-            ):
-                assert (stats.scheduled, stats.ready, stats.leased) == (1, len(over), 2 - len(over))
-                assert stats.oldest_overdue == (bench.now - first.due) / 1_000
-                assert stats.next_due == third.due
-            bench.move(1_000)
-        # And the message is still ended by its token
-        assert await bench.end(first, "done") == "done"
-        assert (await bench.engine.stats("mail", now=bench.now)).ready == 1
-
     @needs("lookup")
     async def test_get_of_what_has_ended_is_none(self, bench: Bench) -> None:
         done = await bench.running("mail")

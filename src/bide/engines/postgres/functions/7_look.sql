@@ -174,16 +174,15 @@ begin
         early.many + case when far.many > exact
             then greatest(far.many, (select s.far from sampled s where s.topic = each.name)) else far.many end,
         case when due.many > exact
-            then greatest(due.many, (select s.due from sampled s where s.topic = each.name)) else due.many end - early.many
-            + coalesce(held.over, 0),
-        coalesce(held.many - held.over, 0), coalesce(tally.dead, 0), coalesce(tally.dropped, 0), coalesce(t.paused, false),
-        least(held.first, case when due.many > early.many then (
+            then greatest(due.many, (select s.due from sampled s where s.topic = each.name)) else due.many end - early.many,
+        coalesce(held.many, 0), coalesce(tally.dead, 0), coalesce(tally.dropped, 0), coalesce(t.paused, false),
+        case when due.many > early.many then (
             select min(f.due) from generate_series(0, 2) as l(level), lateral (
                 select m.due from bide.message m where m.topic = each.name and m.level = l.level and m.until is null
                     and (m.by_clock is null or m.due <= wall)
                 order by m.due limit 1
             ) as f
-        ) end),
+        ) end,
         least(early.first, case when far.many > 0 then (
             select min(f.due) from generate_series(0, 2) as l(level), lateral (
                 select m.due from bide.message m where m.topic = each.name and m.level = l.level and m.until is null and m.due > at_
@@ -226,9 +225,7 @@ begin
         ) as c
     ) as early
     left join (
-        select m.topic, count(*) as many, count(*) filter (where m.until <= at_) as over,  -- which nobody has taken back yet
-            min(m.due) filter (where m.until <= at_) as first
-        from bide.message m where m.until > -1 and (of is null or m.topic = of) group by m.topic
+        select m.topic, count(*) as many from bide.message m where m.until > -1 and (of is null or m.topic = of) group by m.topic
     ) as held on held.topic = each.name
     left join (
         select y.topic, sum(y.dead)::bigint as dead, sum(y.dropped)::bigint as dropped from bide.tally y

@@ -1,2 +1,1 @@
--- Functions only: a claim tells the server's clock; what is looked at tells since when it waits, and what it is leased by;
--- and counts tell a message whose lease is over as ready.
+-- Functions only: a claim tells the server's clock; what is looked at tells since when it waits, and what it is leased by.

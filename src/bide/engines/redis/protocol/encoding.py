@@ -274,7 +274,6 @@ def stored(shard: int, topic: str, now: int, told: list[Any], lease: Lease) -> S
         leased_since=claim_time(lease.number // 1_000, now) if lease.number else None,
         traces=records_of(traces[0]) if traces else (),
         since=since,
-        over=state == b"leased" and 0 < lease.end <= now,
     )
 
 

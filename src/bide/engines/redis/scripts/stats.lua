@@ -7,7 +7,7 @@
 -- A slot is counted by its number of messages where all of them are on one side of all that is asked about: only those
 -- are read that time, or an end of a part of the window, divides, and the first of each calendar that is due or is to come.
 
--- include: begin layout topics walk leases
+-- include: begin layout topics walk
 
 local as_of = take_text()
 as_of = as_of == '' and now or number(as_of)
@@ -154,42 +154,12 @@ local function count_step(topic, counts)
   return count_row(topic, level, counts)
 end
 
--- Leases that are over, which nobody has taken back yet: of each topic, by its head, the ids. No more than are read in one go.
-local over
-
-local function find_over()
-  local MOST = 10000
-  over = {}
-  for _, request in ipairs(call('ZRANGEBYSCORE', P .. 'lease', '-inf', format('%d', as_of), 'LIMIT', 0, MOST)) do
-    local claim = claim_of(request)
-    for position = 1, claim and #claim.states or 0 do
-      if MOST > 0 and claim.states[position] ~= ENDED and lease_end(claim, position) <= as_of then
-        local full = full_at(claim, position)
-        local ids = over[sub(full, 1, TOPIC)] or {}
-        over[sub(full, 1, TOPIC)], ids[#ids + 1], MOST = ids, sub(full, TOPIC + 1), MOST - 1
-      end
-    end
-  end
-end
-
--- How many of the topic.
-local function count_over(topic, counts)
-  if not over then find_over() end
-  local ids = over[topic.head] or {}
-  for _, id in ipairs(ids) do
-    local value, life = read(topic, id), life_of(topic, id)
-    if value then counts.oldest = math.min(counts.oldest, life and life.due or born_due(id, value)) end
-  end
-  worked = worked + 8 * #ids
-  return #ids
-end
-
 local function summary(topic, counts)
   local near, dead = 0, call('ZCARD', topic.prefix .. 'dead')
   for level = 0, 2 do near = near + call('ZCARD', topic.prefix .. 'due' .. level) end
   local pending = topic.f.far + near
-  local ready, late = math.min(counts.ready, pending), count_over(topic, counts)
-  return {pending - ready, ready + late, topic.f.live - pending - dead - late, dead, topic.f.dropped, topic.f.paused,
+  local ready = math.min(counts.ready, pending)
+  return {pending - ready, ready, topic.f.live - pending - dead, dead, topic.f.dropped, topic.f.paused,
           counts.oldest < NEVER and format('%d', counts.oldest) or '',
           counts.next < NEVER and format('%d', counts.next) or '', counts.timeline}
 end
