@@ -56,8 +56,10 @@ def test_what_a_dead_receiver_has_is_moved_though_nobody_receives(old: Queue, ne
     old.send("mail", 1)
     [taken] = old.receive("mail", lease=0.05)
     old.send("mail", 2, delay="1h")
-    until = old.get(taken.id).lease_until / 1000  # type: ignore[union-attr]
-    while time.time() < until:
+    found = old.get(taken.id)
+    assert found is not None
+    assert found.lease_until is not None
+    while time.time() < found.lease_until / 1000:
         pass
     assert run(moving(old), new).adopted == 2
     assert (old.stats("mail").leased, new.stats("mail").pending) == (0, 2)
