@@ -380,6 +380,25 @@ async def test_a_message_is_told_if_one_before_it_may_be_handed_out_before_the_c
 
 
 @pytest.mark.server
+async def test_a_delayed_send_is_one_call_also_if_the_server_is_far_away(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncQueue(postgres_url) as sender:
+        connections = (await waking_of(sender))._connections
+        run, calls = connections.run, []
+
+        async def from_afar(*args: Any, **options: Any) -> Any:
+            calls.append(args)
+            answer = await run(*args, **options)
+            await asyncio.sleep(0.15)
+            return answer
+
+        monkeypatch.setattr(connections, "run", from_afar)
+        await sender.send("t", delay=60)
+        assert len(calls) == 1
+
+
+@pytest.mark.server
 async def test_no_wake_up_is_kept_for_a_topic_that_nobody_receives_here(postgres_url: str) -> None:
     async with AsyncQueue(postgres_url) as sender, AsyncQueue(postgres_url) as receiver:
         waking = await waking_of(receiver)

@@ -3,21 +3,15 @@
 A receiver that was told looks at once, and again after each of AGAIN. So what is committed before the last of these is found,
 and a client tells of a topic about fifty times a second, however much it sends: commits that notify wait for one another. Only
 the end of a call shows whether it was in time, and whether the call that told has succeeded.
-
-Nor does a call tell of what is due later than another message: who comes for that one sees both. But if that one falls due
-before the call is committed, its claim may be too early to see the new one. So a send that took longer than its slack tells
-afterwards.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
-from bide.engines.base import NewMessage
 from bide.engines.postgres.recent import Recent
 
 QUIET = 0.02  # seconds from the beginning of a call that tells, in which others begin that need not tell
 IN_TIME = 0.07  # seconds from the same instant, in which they have to end
 AGAIN = (0.025, 0.075)  # seconds after a notification at which its receiver looks again
-SLACK = 100  # milliseconds; `tell` has the same
 
 
 class Telling:
@@ -42,16 +36,6 @@ class Telling:
         late = [topic for topic in quiet if now > self._done.at(topic) + IN_TIME]
         self._begun.note(late, now)
         return late
-
-
-def untold_later(messages: Sequence[NewMessage], took: float) -> set[str]:
-    """Topics of what is due later, of which others have to be told, as the call that stored it took so many seconds."""
-    late = 1000 * took
-    return {
-        new.topic
-        for new in messages
-        if (new.at is not None and late > SLACK) or (new.at is None and new.delay and late > min(SLACK, new.delay // 2))
-    }
 
 
 def look_again(heard: float, looked: float) -> float | None:

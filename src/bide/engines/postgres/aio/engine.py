@@ -44,7 +44,6 @@ from bide.engines.postgres.layout import filled
 from bide.engines.postgres.location import Address
 from bide.engines.postgres.long_transactions import FIND, LongTransactions
 from bide.engines.postgres.recent import Recent
-from bide.engines.postgres.telling import untold_later
 from bide.engines.results.aio import AsyncResults
 from bide.errors import BadOption, EngineError, OutcomeUnknown, Unavailable
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
@@ -123,8 +122,6 @@ class AsyncPostgres(AsyncEngine):
             raise OutcomeUnknown(f"{lost} Sending again with the error's operation acts once.", operations=operations) from lost
         sent = rows.sent_of(messages, found)
         await waking.told(waking.sends, topics, quiet, began, min(each.due for each in sent))
-        if late := untold_later(messages, time.monotonic() - began):
-            await waking.tell(late, min(each.due for new, each in zip(messages, sent, strict=True) if new.topic in late))
         return sent
 
     async def claim(

@@ -57,15 +57,10 @@ class AsyncWaking:
         if len(quiet) < len(topics):
             telling.told(topics if not quiet else set(topics).difference(quiet), began)
         late = telling.untold(quiet, now := time.monotonic()) if quiet else ()
-        if late and await self.tell(late, due):
-            telling.told(late, now)
-
-    async def tell(self, topics: Collection[str], due: int) -> bool:
-        """Tell others now of what calls have left untold. False if they were not told: it is a hint."""
-        with contextlib.suppress(EngineError):
-            await self._connections.run(filled(CALLS["tell"], self._channel), [list(topics), due], repeats=False)
-            return True
-        return False
+        if late:
+            with contextlib.suppress(EngineError):  # a hint
+                await self._connections.run(filled(CALLS["tell"], self._channel), [late, due], repeats=False)
+                telling.told(late, now)
 
     def looked(self, topics: Sequence[str], began: float, due: float | None) -> None:
         """A claim that began then has ended. Others may have to follow, after the last notification.

@@ -86,7 +86,8 @@ end $$;
 
 create or replace function bide.tell(of text, due bigint, now bigint) returns void language plpgsql as $$
 -- Tell those who wait, when this transaction commits, that a message of a topic is due then, unless they will come for an earlier
--- one. That must not fall due before the commit, as its claim would not see this one: see slack in telling.py. `now` is when this call began.
+-- one. That must not fall due before the commit, as its claim would not see this one. `now` is when this call began, and `looked`
+-- when this looks: at the end of the call, after all that may wait. The commit has a tenth of a second, or half of what is left.
 declare
     looked bigint := now + extract(epoch from clock_timestamp() - statement_timestamp()) * 1000;
 begin

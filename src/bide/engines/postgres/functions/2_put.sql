@@ -240,14 +240,6 @@ begin
     if exists (select 1 from unnest(delays, ats) as g(delay, at) where g.delay > longest or g.at - now > longest) then
         raise exception 'A message can''t be due more than a hundred years from now.' using errcode = 'BD001';
     end if;
-    for each in
-        select coalesce(g.topic, topics[1]) as of, min(bide.planned(coalesce(g.delay, delays[1]), g.at, us, wall)) as first
-        from unnest(bodies, topics, delays, ats) as g(body, topic, delay, at) group by 1
-    loop
-        if each.first > now or each.of <> all (quiet) then
-            perform bide.tell(each.of, case when request is not null then each.first else 0 end, now);
-        end if;
-    end loop;
     if keys is null and operations is null then
         return query
             with made as (
@@ -348,4 +340,12 @@ begin
         return query select split_part(a, ' ', 1)::bigint, split_part(a, ' ', 2)::bigint, split_part(a, ' ', 3)
             from unnest(answered) as a;
     end if;
+    for each in  -- after all waits, so that `tell` knows how long they were
+        select coalesce(g.topic, topics[1]) as of, min(bide.planned(coalesce(g.delay, delays[1]), g.at, us, wall)) as first
+        from unnest(bodies, topics, delays, ats) as g(body, topic, delay, at) group by 1
+    loop
+        if each.first > now or each.of <> all (quiet) then
+            perform bide.tell(each.of, case when request is not null then each.first else 0 end, now);
+        end if;
+    end loop;
 end $$;

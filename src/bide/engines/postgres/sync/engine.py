@@ -43,7 +43,6 @@ from bide.engines.postgres.sync.gating import PostgresGates
 from bide.engines.postgres.sync.joining import Joining
 from bide.engines.postgres.sync.keeping import PostgresResults
 from bide.engines.postgres.sync.waking import Waking
-from bide.engines.postgres.telling import untold_later
 from bide.engines.results.sync import Results
 from bide.engines.sync import Engine
 from bide.errors import BadOption, EngineError, OutcomeUnknown, Unavailable
@@ -119,8 +118,6 @@ class Postgres(Engine):
             raise OutcomeUnknown(f"{lost} Sending again with the error's operation acts once.", operations=operations) from lost
         sent = rows.sent_of(messages, found)
         waking.told(waking.sends, topics, quiet, began, min(each.due for each in sent))
-        if late := untold_later(messages, time.monotonic() - began):
-            waking.tell(late, min(each.due for new, each in zip(messages, sent, strict=True) if new.topic in late))
         return sent
 
     def claim(
