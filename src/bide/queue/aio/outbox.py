@@ -25,7 +25,7 @@ from bide.logs import Log
 from bide.queue import outbox
 from bide.queue.aio.depending import AsyncDependents
 from bide.queue.aio.keeping import AsyncKeeping
-from bide.queue.aio.resting import LEASE, AsyncResting, Kept, end_of
+from bide.queue.aio.turns import LEASE, AsyncTurns, Kept, end_of
 from bide.queue.aio.waiting import AsyncWaiting
 from bide.queue.batching import CLOSING
 from bide.queue.results import expected
@@ -67,7 +67,7 @@ class AsyncOutbox:
         self._told_at = 0.0  # by time.monotonic(): when the log said so
         self._put_off_until = 0.0  # by time.monotonic(): some that this relay has put off
         self.waiting: AsyncWaiting = AsyncWaiting(store, target, self._bring)
-        self._resting = AsyncResting(self.waiting, target)
+        self._turns = AsyncTurns(self.waiting, target)
 
     async def put(self, messages: Sequence[NewMessage], *, connection: object) -> list[Sent]:
         await self.store.open()
@@ -100,8 +100,8 @@ class AsyncOutbox:
         end = time.monotonic() + LOOKS / 1000
         while True:
             handed_on, held_back = await self._hand_on_some()
-            if self._resting.gives_way:
-                await self._pause_for(self._resting.gives_way)
+            if self._turns.gives_way:
+                await self._pause_for(self._turns.gives_way)
             elif held_back < AT_ONCE:
                 return handed_on
             if handed_on:
@@ -122,11 +122,11 @@ class AsyncOutbox:
         if claim.next_due is not None:
             self._patience = min(self._patience, max(0, claim.next_due - claim.now) / 1000)
         if not claim.messages:
-            self._resting.gives_way = 0
+            self._turns.gives_way = 0
             return 0, 0
         ends: list[End] = []
         try:
-            kept = await self._resting.held_back(self._read(claim, ends), ends, claim.now)
+            kept = await self._turns.held_back(self._read(claim, ends), ends, claim.now)
             await self._put(kept, ends, claim.now)
         except BideError as error:
             ended = {end.id for end in ends}
@@ -148,7 +148,7 @@ class AsyncOutbox:
         """
         if done := [end for end in ends if end.verdict != "release" or not end.delay]:
             await self.store.settle(done)
-            self._resting.gone([end for end in done if end.verdict != "release"])
+            self._turns.gone([end for end in done if end.verdict != "release"])
         for delay in {end.delay for end in ends if end.verdict == "release" and end.delay}:
             put_off = [Hold(end.topic, end.id, end.token) for end in ends if (end.verdict, end.delay) == ("release", delay)]
             await self.store.extend(put_off, delay)
@@ -210,7 +210,7 @@ class AsyncOutbox:
                 return
             kept, sent = self._done(kept, ends, error, now)
         except Unavailable:
-            self._resting.rest(kept, 2 * self._pause)
+            self._turns.rest(kept, 2 * self._pause)
             raise
         except (BadMessage, Unsupported, QueueFull) as error:
             if len(kept) > 1:
@@ -235,7 +235,7 @@ class AsyncOutbox:
         """
         told = error.done or error.answers
         if not any(told):
-            self._resting.rest(kept, 2 * self._pause)
+            self._turns.rest(kept, 2 * self._pause)
             raise error
         told_at = time.monotonic()
         if self._left is None or told_at >= self._told_at + LATER / 1000:
@@ -248,7 +248,7 @@ class AsyncOutbox:
         for (claimed, new), answer, done in zip(kept, answers, told, strict=True):
             age = 0 if claimed.began is None else now - claimed.began
             if answer is None:
-                self._resting.rest([(claimed, new)], LATER)
+                self._turns.rest([(claimed, new)], LATER)
             if answer is not None or (done is not None and age >= SURE):
                 handed_on.append((claimed, new))
                 sent.append(done)

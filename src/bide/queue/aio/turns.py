@@ -1,4 +1,4 @@
-# unasync: ../sync/resting.py
+# unasync: ../sync/turns.py
 """What a relay of an outbox holds back for a while: what is for a part of the queue's engine that did not answer a moment ago,
 and what would overtake an earlier message of its key.
 
@@ -25,7 +25,7 @@ BRIEFLY = (
 LEASE = 30_000  # ms after which another relay hands on what a dead one had taken
 
 
-class Waits(NamedTuple):
+class Earlier(NamedTuple):
     id: str
     lease_until: int | None
 
@@ -36,7 +36,7 @@ class Stuck(NamedTuple):
     pause: int  # ms
 
 
-class AsyncResting:
+class AsyncTurns:
     def __init__(self, waiting: AsyncWaiting, target: AsyncEngine) -> None:
         self._waiting = waiting
         self._target = target
@@ -84,7 +84,7 @@ class AsyncResting:
         began = time.monotonic()
         self._stuck = {name: each for name, each in self._stuck.items() if each.until > began - SELDOM / 1000}
         free = {name for name in own.values() if not self._is_known(name, own, began)}
-        first: dict[outbox.Name, Waits] = {}
+        first: dict[outbox.Name, Earlier] = {}
         if any(not self._is_first(id, name, own) for id, name in own.items() if name in free):
             first = await self._look(own)
             for name, earlier in first.items():  # so that what is behind them needs no look of its own
@@ -118,7 +118,7 @@ class AsyncResting:
             ids.popleft()
         return next(each for each in ids if each == id or not (each in own or each in self._gone)) == id
 
-    async def _look(self, own: Collection[str]) -> dict[outbox.Name, Waits]:
+    async def _look(self, own: Collection[str]) -> dict[outbox.Name, Earlier]:
         """The first of each name that this relay does not have."""
         found: dict[str, tuple[outbox.Name, int | None]] = {}
         async for each in self._waiting.each():
@@ -126,12 +126,12 @@ class AsyncResting:
             if name is not None and name.key is not None and each.state != "dead":
                 found[each.id] = name, each.lease_until
         self._seen, self._there, self._gone = set(found), defaultdict(deque), set()
-        first: dict[outbox.Name, Waits] = {}
+        first: dict[outbox.Name, Earlier] = {}
         for id in sorted(found):
             name, lease_until = found[id]
             self._there[name].append(id)
             if id not in own:
-                first.setdefault(name, Waits(id, lease_until))
+                first.setdefault(name, Earlier(id, lease_until))
         return first
 
     def _is_known(self, name: outbox.Name, own: Collection[str], now: float) -> bool:
@@ -139,7 +139,7 @@ class AsyncResting:
         stuck = self._stuck.get(name)
         return stuck is not None and stuck.until > now and stuck.behind not in own
 
-    def _is_stuck(self, name: outbox.Name, earlier: Waits, now: int) -> bool:
+    def _is_stuck(self, name: outbox.Name, earlier: Earlier, now: int) -> bool:
         """Whether nobody is at work on the earlier one. Then it is looked at again when whoever has it loses it, or in a while,
         which grows as long as nothing changes.
         """

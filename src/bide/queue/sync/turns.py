@@ -1,0 +1,163 @@
+# Generated from ../aio/turns.py by tools/unasync.py; change that file instead.
+"""What a relay of an outbox holds back for a while: what is for a part of the queue's engine that did not answer a moment ago,
+and what would overtake an earlier message of its key.
+
+Where another relay is at work on earlier ones of the same keys, it gives way to that one: two of them would be in each other's
+way, as each would have what the other one needs first.
+"""
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Collection, Hashable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from bide.engines.base import Claimed, End, NewMessage, Verdict
+from bide.engines.sync import Engine
+from bide.queue import outbox
+from bide.queue.sync.waiting import Waiting
+
+Kept: TypeAlias = tuple[Claimed, NewMessage]
+
+SOON, SELDOM = 500, 5_000  # ms
+BRIEFLY = (
+    50  # ms until the next try of what is stuck, growing to SELDOM, or of what another relay is at work on, growing to SOON
+)
+LEASE = 30_000  # ms after which another relay hands on what a dead one had taken
+
+
+class Earlier(NamedTuple):
+    id: str
+    lease_until: int | None
+
+
+class Stuck(NamedTuple):
+    behind: str  # the id of the earlier message
+    until: float  # by time.monotonic()
+    pause: int  # ms
+
+
+class Turns:
+    def __init__(self, waiting: Waiting, target: Engine) -> None:
+        self._waiting = waiting
+        self._target = target
+        self._away: dict[Hashable, float] = {}  # parts of the queue's engine that failed, until when they rest
+        self._seen: set[str] = set()  # the ids of all that waited at the last look
+        self._there: dict[outbox.Name, deque[str]] = {}  # the same, in order
+        self._gone: set[str] = set()  # which this relay has handed on since then
+        self._stuck: dict[outbox.Name, Stuck] = {}  # names that somebody else has an earlier message of
+        self.gives_way: int = 0  # ms, growing while another relay is at work on what this one finds
+
+    def rest(self, kept: Sequence[Kept], ms: int) -> None:
+        """Try nothing for so long at the parts of the queue's engine that these are for, unless there is only one."""
+        until = time.monotonic() + ms / 1000
+        parts = {self._target.part_of(new) for _, new in kept} - {None}
+        self._away |= dict.fromkeys(parts, until)
+
+    def held_back(self, kept: Sequence[Kept], ends: list[End], now: int) -> Sequence[Kept]:
+        """Those that are left to hand on. The ends of those that are held back are added to the list."""
+        return self._in_turn(self._answering(kept, ends), ends, now)
+
+    def _answering(self, kept: Sequence[Kept], ends: list[End]) -> Sequence[Kept]:
+        now = time.monotonic()
+        self._away = {part: until for part, until in self._away.items() if until > now}
+        if not self._away:
+            return kept
+        there: list[Kept] = []
+        for claimed, new in kept:
+            until = self._away.get(self._target.part_of(new))
+            if until is None:
+                there.append((claimed, new))
+            else:
+                ends.append(end_of(claimed, "release", SOON + _ms(until - now)))
+        return there
+
+    def gone(self, ends: Sequence[End]) -> None:
+        """They are out of the outbox."""
+        self._gone.update(end.id for end in ends)
+
+    def _in_turn(self, kept: Sequence[Kept], ends: list[End], now: int) -> Sequence[Kept]:
+        """Without those that would overtake an earlier one of their key, which another relay or somebody's transaction has."""
+        own = {claimed.id: outbox.Name(new.topic, new.key) for claimed, new in kept if new.key is not None}
+        if not own or not self._target.capabilities.keys:
+            self.gives_way = 0
+            return kept
+        began = time.monotonic()
+        self._stuck = {name: each for name, each in self._stuck.items() if each.until > began - SELDOM / 1000}
+        free = {name for name in own.values() if not self._is_known(name, own, began)}
+        first: dict[outbox.Name, Earlier] = {}
+        if any(not self._is_first(id, name, own) for id, name in own.items() if name in free):
+            first = self._look(own)
+            for name, earlier in first.items():  # so that what is behind them needs no look of its own
+                if name not in free and earlier.lease_until is not None and not self._is_known(name, own, began):
+                    self._is_stuck(name, earlier, now)
+        there: list[Kept] = []
+        gives_way = False
+        for claimed, new in kept:
+            name = outbox.Name(new.topic, new.key)
+            before = first.get(name)
+            if name in free and before is not None and before.id < claimed.id:
+                if not self._is_stuck(name, before, now):
+                    gives_way = True
+                    ends.append(end_of(claimed, "release"))
+                    continue
+                free.remove(name)
+            if name in free or name.key is None:
+                self._stuck.pop(name, None)
+                there.append((claimed, new))
+            else:
+                ends.append(end_of(claimed, "release", max(1, _ms(self._stuck[name].until - began))))
+        self.gives_way = min(max(BRIEFLY, 2 * self.gives_way), SOON) if gives_way else 0
+        return there
+
+    def _is_first(self, id: str, name: outbox.Name, own: Collection[str]) -> bool:
+        """Whether it is, of those of its name, but for its relay's own, as the last look has shown."""
+        if id not in self._seen:
+            return False
+        ids = self._there[name]
+        while ids[0] in self._gone:
+            ids.popleft()
+        return next(each for each in ids if each == id or not (each in own or each in self._gone)) == id
+
+    def _look(self, own: Collection[str]) -> dict[outbox.Name, Earlier]:
+        """The first of each name that this relay does not have."""
+        found: dict[str, tuple[outbox.Name, int | None]] = {}
+        for each in self._waiting.each():
+            name = outbox.name_of(each.body)
+            if name is not None and name.key is not None and each.state != "dead":
+                found[each.id] = name, each.lease_until
+        self._seen, self._there, self._gone = set(found), defaultdict(deque), set()
+        first: dict[outbox.Name, Earlier] = {}
+        for id in sorted(found):
+            name, lease_until = found[id]
+            self._there[name].append(id)
+            if id not in own:
+                first.setdefault(name, Earlier(id, lease_until))
+        return first
+
+    def _is_known(self, name: outbox.Name, own: Collection[str], now: float) -> bool:
+        """Whether the earlier one is with somebody else still, as far as is known without a look."""
+        stuck = self._stuck.get(name)
+        return stuck is not None and stuck.until > now and stuck.behind not in own
+
+    def _is_stuck(self, name: outbox.Name, earlier: Earlier, now: int) -> bool:
+        """Whether nobody is at work on the earlier one. Then it is looked at again when whoever has it loses it, or in a while,
+        which grows as long as nothing changes.
+        """
+        before, began = self._stuck.get(name), time.monotonic()
+        if before is None or before.behind != earlier.id:
+            self._stuck[name] = Stuck(earlier.id, began, BRIEFLY // 2)
+            return False
+        left = None if earlier.lease_until is None else earlier.lease_until - now
+        if left is not None and LEASE - SOON <= left <= LEASE:
+            return False
+        pause = min(2 * before.pause, SELDOM if left is None else max(left, BRIEFLY), SELDOM)
+        self._stuck[name] = Stuck(earlier.id, began + pause / 1000, pause)
+        return True
+
+
+def end_of(claimed: Claimed, verdict: Verdict = "done", delay: int = 0, error: str | None = None) -> End:
+    return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error)
+
+
+def _ms(seconds: float) -> int:
+    return round(1000 * seconds)
