@@ -18,10 +18,7 @@ from bide.queue.sync.waiting import Waiting
 
 Kept: TypeAlias = tuple[Claimed, NewMessage]
 
-SOON, SELDOM = 500, 5_000  # ms
-BRIEFLY = (
-    50  # ms until the next try of what is stuck, growing to SELDOM, or of what another relay is at work on, growing to SOON
-)
+BRIEFLY, SOON, SELDOM = 50, 500, 5_000  # ms until the next try: the pauses grow from BRIEFLY
 LEASE = 30_000  # ms after which another relay hands on what a dead one had taken
 
 
@@ -72,7 +69,7 @@ class Turns:
         return there
 
     def gone(self, ends: Sequence[End]) -> None:
-        """They are out of the outbox."""
+        """They are out of the outbox, unless their leases had ended."""
         self._gone.update(end.id for end in ends)
 
     def _in_turn(self, kept: Sequence[Kept], ends: list[End], now: int) -> Sequence[Kept]:
@@ -111,7 +108,7 @@ class Turns:
 
     def _is_first(self, id: str, name: outbox.Name, own: Collection[str]) -> bool:
         """Whether it is, of those of its name, but for its relay's own, as the last look has shown."""
-        if id not in self._seen:
+        if id not in self._seen or id in self._gone:  # the latter: it was handed on, and its lease had ended before it could go
             return False
         ids = self._there[name]
         while ids[0] in self._gone:
