@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from bide import CancelResult, OutcomeUnknown, Queue, RescheduleResult, Unavailable, Unsupported
-from bide.engines.base import NewMessage
+from bide.engines.base import Move, NewMessage, Ref
 from bide.queue import outbox
 from bide.queue.sync import outbox as sync_outbox
 from bide.queue.sync.outbox import Outbox
@@ -353,20 +353,25 @@ def test_relays_beside_one_another_hand_on_all_that_has_a_few_keys(
     assert {each.body for each in found if each is not None} == {997, 998, 999}
 
 
-@pytest.mark.parametrize("holder", ["relay", "transaction"])
-def test_what_waits_for_one_key_holds_up_no_other_topic(queue: Queue, other: Queue, store: str, own: Any, holder: str) -> None:
+@pytest.mark.parametrize(
+    ("holder", "keys"), [("relay", 1), ("transaction", 1), ("relay", 100)], ids=["relay", "transaction", "many"]
+)
+def test_what_waits_for_some_keys_holds_up_no_other_topic(
+    queue: Queue, other: Queue, store: str, own: Any, holder: str, keys: int
+) -> None:
     """A dead relay has the first ones, or somebody's transaction: more wait than are seen before the first are tried again."""
     if holder == "transaction" and store.startswith("sqlite"):
         pytest.skip("it can't lock one row there")
-    first = queue.send("t", -1, key="k", if_exists="replace", delay="1h", connection=own)
+    many = 2_000 if keys == 1 else 5_000
+    first = [queue.send("t", -1, key=f"k{key}", if_exists="replace", delay="1h", connection=own) for key in range(keys)]
     own.commit()
     if holder == "transaction":
-        queue.cancel(first.id, connection=own)
+        queue.cancel(first[0].id, connection=own)
     else:
         die(queue, after_put=False)
     with connected(store) as mine:
-        for n in range(2_000):
-            queue.send("t", n, key="k", if_exists="replace", delay="1h", connection=mine)
+        for n in range(many):
+            queue.send("t", n, key=f"k{n * keys // many}", if_exists="replace", delay="1h", connection=mine)
         queue.send("other", 0, connection=mine)
         mine.commit()
     with ThreadPoolExecutor() as pool:
@@ -376,4 +381,36 @@ def test_what_waits_for_one_key_holds_up_no_other_topic(queue: Queue, other: Que
         other.close()
         relay.result()
     assert [each.body for each in got] == [0]
-    assert waiting > 2_000
+    assert waiting >= keys + many
+
+
+def test_the_newest_wins_although_an_earlier_one_is_due_later(queue: Queue, own: Any) -> None:
+    """As after the clock of the database was set back."""
+    old = queue.send("t", "old", key="k", if_exists="replace", delay="1h", connection=own)
+    queue.send("t", "new", key="k", if_exists="replace", delay="1h", connection=own)
+    for n in range(1_500):
+        queue.send("t", n, delay="1h", connection=own)
+    own.commit()
+    [moved] = outbox_of(queue).store.reschedule([Move(Ref(old.id.removeprefix(outbox.PREFIX)), delay=0)])
+    assert moved is RescheduleResult.MOVED
+    until(lambda: queue.relay(wait=False) == 0 and holds(outbox_of(queue)) == 0)
+    found = queue.get(topic="t", key="k")
+    assert found is not None
+    assert found.body == "new"
+
+
+def test_a_relay_takes_again_what_it_handed_on_too_late_to_say_so(
+    queue: Queue, own: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(3):
+        queue.send("t", n, key="k", if_exists="replace", delay="1h", connection=own)
+    own.commit()
+    store = outbox_of(queue).store
+    with monkeypatch.context() as late:
+        late.setattr(store, "settle", lambda ends: ["lost"] * len(ends))
+        queue.relay(wait=False)
+    store.tend(now=time.time_ns() // 1_000_000 + 60_000)
+    until(lambda: queue.relay(wait=False) == 0 and holds(outbox_of(queue)) == 0)
+    found = queue.get(topic="t", key="k")
+    assert found is not None
+    assert found.body == 2
