@@ -32,7 +32,7 @@ def by_its_own_name(public: C) -> C:
             if isinstance(each, FunctionType):
                 of = each.__qualname__.rpartition(".")[0]
                 if of == base.__qualname__ or (of in _public and len(public.__qualname__) < len(of)):
-                    each.__qualname__ = f"{public.__qualname__}.{name}"
+                    each.__module__, each.__qualname__ = public.__module__, f"{public.__qualname__}.{name}"
     return public
 
 
