@@ -158,37 +158,6 @@ def test_ends_in_the_transaction_of_a_caller_wait_for_the_first_key_and_hold_no_
     made.close()
 
 
-@pytest.mark.parametrize("named", ["ids", "keys", "both"])
-@pytest.mark.parametrize("joined", [True, False])
-def test_what_is_taken_back_is_not_held_while_an_earlier_message_is_waited_for(
-    postgres_url: str, named: str, joined: bool
-) -> None:
-    """Its lease is over."""
-    made = opened(postgres_url)
-    made.put([NewMessage("t", b"1", key="c")])
-    [taken] = made.claim(["t"], 1, 1).messages
-    made.put([NewMessage("t", b"1", key=key, delay=HOUR) for key in ("a", "B")])
-    ids = {key: each.id for key in KEYS for each in made.get([Ref(topic="t", key=key)]) if each is not None}
-    refs = [Ref(id=ids[key]) if named == "ids" or (named, key) == ("both", "c") else Ref(topic="t", key=key) for key in KEYS]
-    with (
-        ThreadPoolExecutor(1) as threads,
-        psycopg.connect(postgres_url, autocommit=True) as other,
-        psycopg.connect(postgres_url) as callers,
-        psycopg.connect(postgres_url) as own,
-    ):
-        while other.execute("select from bide.message where until > extract(epoch from clock_timestamp()) * 1000").fetchone():
-            pass
-        own.execute("select from bide.message where key = 'B' for update")
-        calling = threads.submit(made.cancel, refs, connection=callers if joined else None)
-        wait_until_one_waits(other, calling)
-        assert len(other.execute("select from bide.message where key = 'c' for update nowait").fetchall()) == 1
-        own.rollback()
-        assert [each.value for each in calling.result()] == ["cancelled"] * 3
-        callers.commit()
-        assert made.get([Ref(id=taken.id)]) == [None]
-    made.close()
-
-
 def wait_until_one_waits(other: psycopg.Connection, calling: Future[Any]) -> None:
     waiting = "select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
     while other.execute(waiting).fetchone() is None:

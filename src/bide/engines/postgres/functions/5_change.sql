@@ -105,6 +105,9 @@ declare
     known record;
 begin
     perform bide.limit_waiting(request);
+    if request is null then
+        perform bide.take_back(ids, topics, keys, now);
+    end if;
     if answered is null and bide.are_ids(ids) then
         answered := bide.cancel_by_ids(ids, now);
         if request is not null then
@@ -159,6 +162,9 @@ begin
         if exists (select 1 from unnest(delays, ats) as g(delay, at) where g.delay > longest or g.at - now > longest) then
             raise exception 'too far' using errcode = 'BD001';
         end if;
+    end if;
+    if request is null then
+        perform bide.take_back(ids, topics, keys, now);
     end if;
     if answered is null and bide.are_ids(ids) then
         answered := bide.move_by_ids(ids, delays, ats, origins, longest, us, wall, request is not null);

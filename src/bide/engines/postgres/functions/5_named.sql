@@ -1,25 +1,9 @@
 -- The messages that a caller names: by their ids, or by their topics and keys.
 
-create or replace function bide.take_back(of_id bigint, now bigint) returns void language plpgsql as $$
--- If the lease of a message is over, end it as upkeep does, which passes over rows of a transaction that has not ended. This waits for
--- nobody, so it may lock out of order. A dead letter is counted; a topic that has too many by that loses the oldest when the next
--- one is counted.
-declare
-    it bide.message;
-begin
-    select m.* into it from bide.message m
-    where m.id = of_id and m.until <= now
-        and (m.attempt < m.most or has_table_privilege('bide.dead', 'insert'))  -- which a role that only sends lacks
-    for update skip locked;
-    if it.id is not null and bide.end_lease(it.id, it.topic, it.due, it.attempt, it.most, it.error, it.began, it.token, now) then
-        perform bide.count_dead(array[it.topic], 9223372036854775807);
-    end if;
-end $$;
-
 create or replace function bide.named_one(of_id bigint, of text, of_key text, now bigint)
 returns table (id bigint, topic text, due bigint, until bigint, since bigint, over boolean) language plpgsql as $$
 -- The message by its id, or by its topic and key. It is locked if it is pending: one that is leased is not changed, and its holder
--- must not wait for whoever only learns that it is running. If its lease is over, it is taken back first. An expired one ends now.
+-- must not wait for whoever only learns that it is running. An expired one ends now.
 #variable_conflict use_column
 declare
     it bide.message;
@@ -27,7 +11,6 @@ declare
 begin
     loop
         named := coalesce(of_id, (select m.id from bide.message m where m.topic = of and m.key = of_key));
-        perform bide.take_back(named, now);
         select m.* into it from bide.message m where m.id = named;
         exit when it.id is null or it.until is not null;
         select m.* into it from bide.message m
@@ -72,6 +55,33 @@ begin
     return query
         select g.number, o.* from unnest(ids) with ordinality as g(id, number), lateral bide.named_one(g.id, null, null, now) as o
         where not pending[g.number];
+end $$;
+
+create or replace function bide.take_back(ids bigint[], of_topics text[], of_keys text[], now bigint) returns void language plpgsql as $$
+-- Those of the named messages whose lease is over, as upkeep does it: in a user's transaction, whose rows upkeep passes over.
+-- Dead letters are counted; a topic that has too many by that loses the oldest when the next one is counted.
+declare
+    over_ bigint[] := array(
+        select s.id from unnest(ids, of_topics, of_keys) as g(id, topic, key), lateral (
+            select m.id, m.until from bide.message m where m.id = g.id
+            union all
+            select m.id, m.until from bide.message m where m.topic = g.topic and m.key = g.key
+        ) as s where s.until <= now
+    );
+    topics text[] := '{}';
+    each record;
+begin
+    for each in
+        select m.id, m.topic, m.due, m.attempt, m.most, m.error, m.began, m.token from bide.message m
+        where m.id = any (over_) and m.until <= now
+            and (m.attempt < m.most or has_table_privilege('bide.dead', 'insert'))  -- which a role that only sends lacks
+        order by m.id for update skip locked
+    loop
+        if bide.end_lease(each.id, each.topic, each.due, each.attempt, each.most, each.error, each.began, each.token, now) then
+            topics := topics || each.topic;
+        end if;
+    end loop;
+    perform bide.count_dead(topics, 9223372036854775807);
 end $$;
 
 create or replace function bide.are_ids(ids bigint[]) returns boolean language sql as $$
