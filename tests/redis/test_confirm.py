@@ -115,7 +115,7 @@ async def test_what_no_replica_has_is_told_and_done_once(pair: tuple[RedisServer
     async with bench_at(url_of(master, "replicas:1"), colour) as bench:
         await bench.put("t", b"first")
         with frozen(replica):
-            with pytest.raises(ConfirmTimeout, match="0 of 1 replicas") as short:
+            with pytest.raises(ConfirmTimeout, match="0 of 1 replica had") as short:
                 await bench.engine.put([NewMessage("t", b"second"), NewMessage("t", b"third", key="k")], now=bench.now)
             operations = short.value.operations
             assert len(operations) == 2
@@ -163,7 +163,7 @@ async def test_who_receives_does_not_wait_for_a_replica_that_is_away(
             assert await gates.keep([Held("g", "a", entered.token)], 60_000, now=bench.now) == [True]
             assert (await gates.leave([Held("g", "a", entered.token)], now=bench.now)).answers == [True]
             await bench.engine.results.fulfil([Kept(sent.id, 60_000, b"7")], now=bench.now)
-            with pytest.raises(ConfirmTimeout, match="0 of 1 replicas"):
+            with pytest.raises(ConfirmTimeout, match="0 of 1 replica had"):
                 await bench.end(held, "done")
         assert await bench.get(id=sent.id) is None
 
@@ -191,7 +191,7 @@ async def test_after_one_that_was_short_ends_wait_briefly_until_writes_are_confi
         held = await bench.claim("t", limit=3)
         with frozen(replica), noted(aio_connections.AsyncConnection), noted(sync_connections.Connection):
             for each in held[:2]:
-                with pytest.raises(ConfirmTimeout, match="0 of 1 replicas"):
+                with pytest.raises(ConfirmTimeout, match="0 of 1 replica had"):
                     await bench.end(each, "done")
             assert asked[0] == LATEST
             assert asked.count(BRIEFLY) == 1
@@ -334,7 +334,7 @@ async def test_a_part_of_a_batch_that_is_not_confirmed_keeps_no_other_part_from_
 
         async def be_short(*asked: Any) -> Any:
             done = await put(*asked)
-            raise ConfirmTimeout("0 of 1 replicas had it in time", operations=[""] * len(done), done=done)
+            raise ConfirmTimeout("0 of 1 replica had it in time", operations=[""] * len(done), done=done)
 
         shard.put = be_short
         with pytest.raises(ConfirmTimeout) as short:
@@ -368,7 +368,7 @@ async def test_a_batch_of_which_a_part_was_not_done_is_not_told_as_done(redis_ur
 
             return fail
 
-        engine._engine._shards[0].cancel = fail_with(ConfirmTimeout("0 of 1 replicas had it in time"))
+        engine._engine._shards[0].cancel = fail_with(ConfirmTimeout("0 of 1 replica had it in time"))
         engine._engine._shards[1].cancel = fail_with(Unavailable("it is away"))
         with pytest.raises(OutcomeUnknown) as unknown:
             await engine.cancel([Ref(id=each.id) for each in sent])
@@ -390,7 +390,7 @@ async def test_a_batch_of_which_only_a_part_was_not_confirmed_is_told_as_done(re
 
         async def be_short(*asked: Any) -> Any:
             await settle(*asked)
-            raise ConfirmTimeout("0 of 1 replicas had it in time")
+            raise ConfirmTimeout("0 of 1 replica had it in time")
 
         shard.settle = be_short
         with pytest.raises(ConfirmTimeout, match="All 2 were done, but 1 of them not confirmed") as short:
