@@ -58,6 +58,7 @@ META = {
     b"upkeep",
     b"token",
     b"kept",
+    b"pauses",
 }
 OF_TOPIC = re.compile(
     r"h|life|dead|ended|due[012]|slots|o[A-X]|k[0-9a-f]+|crowd|b[A-X][0-9a-f]+:[0-9a-f]+|m[A-X][0-9a-f]+:[0-9a-f]+(:t)?"

@@ -29,6 +29,7 @@ HARMLESS = {
     "expect": "it says once for all that somebody listens, and is never unsaid",
     "pin": "it says once for all how many shards there are",
     "spread": "it says what follows what was known, and nothing else",
+    "count_pause": "at worst a reshard looks once more",
     "close": "it gives back what belongs to an engine that is closed, and has no successor of its name",
 }
 

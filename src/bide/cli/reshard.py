@@ -26,7 +26,7 @@ LOOK = 1.0  # seconds between two looks at what is left
     help="Spread the messages of a Redis queue over another number of shards. Programs go on meanwhile.\n\n"
     "New messages go to new shards at once. Messages that were sent before stay where they are, so the old shards empty "
     "themselves, and are given up when they hold neither messages nor dead letters, after ten minutes at least. You can stop "
-    "this command at any time; the same command goes on. Don't pause or resume topics in its first second.\n\n"
+    "this command at any time; the same command goes on.\n\n"
     "Without a number, say how the messages are spread, and give up old shards that are empty.",
     examples=(
         ("bide reshard 6 --url redis+cluster://redis-1:6379", "and wait until the old shards are empty"),

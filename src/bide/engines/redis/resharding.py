@@ -73,8 +73,11 @@ class Resharding:
                 "fewer, or wait until older ones are empty."
             ) from None
         new = Spread(new.epoch, [*old.generations, self._placed(new.current)])
-        self._pause_alike(new)
-        if not self._change(new):
+        while self.spread is old:
+            pauses = self._shards.anchor.pauses()
+            self._pause_alike(new)
+            self._change(old, new, pauses)
+        if self.spread != new:
             raise ConfigError(
                 "Somebody else has just begun to spread the messages over another number of shards, so nothing was done. "
                 "`bide reshard` says how many; if you want another number still, call it again."
@@ -94,19 +97,18 @@ class Resharding:
                     continue
                 if left.pending or left.dead or left.gates or left.seconds > 0:
                     return emptying
-                if self._change(spread.without_oldest()):
+                if self._change(spread, spread.without_oldest()):
                     self._tell_all([*oldest, *self._shards.live])
         return None
 
-    def _change(self, new: Spread) -> bool:
-        """Shard 0 is the first to be told, and takes one change of several. Whether it took this one."""
-        old = self.spread
-        self._namespace.spread_as(new)
-        try:
-            self._shards.anchor.calls.pin()
-        except ConfigError:
-            self._namespace.spread_as(old)
-            self._shards.anchor.tell_time()  # which learns what somebody else has stored there
+    def _change(self, old: Spread, new: Spread, *pauses: bytes) -> bool:
+        """Shard 0 is the first to be told, and takes one change of several. Whether it took this one.
+
+        `pauses`: those that the new shards have taken over. Shard 0 takes no change if there have been more.
+        """
+        with contextlib.suppress(OtherSpread):  # then the namespace has learned what is stored there
+            if self._shards.anchor.respread(old, new, *pauses):
+                self._namespace.learn(new)
         return self.spread == new
 
     def _placed(self, generation: Generation) -> Generation:
@@ -117,9 +119,9 @@ class Resharding:
 
     def _pause_alike(self, new: Spread) -> None:
         """Before anything is sent there, the new shards learn which topics are paused. They may have been used before."""
-        paused = {name for shard in self._shards.live for name, each in _topics(shard) if each.paused}
         ahead = copy.copy(self._namespace)  # it names the new shards, and tells what is known until now
         ahead.spread = new
+        paused = {name for shard in self._shards.live for name, each in _topics(shard) if each.paused}
         shards = Shards(ahead)
         try:
             for number in new.current.numbers:

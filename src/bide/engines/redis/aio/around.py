@@ -148,13 +148,19 @@ class AsyncAround:
         them confirmed it.
         """
         asked, told = list[AsyncShard](), list[Exception | None]()
+        counted: Exception | None = None
         while left := [shard for shard in self._shards if shard not in asked]:
             asked += left
             told += await AsyncRound(left, lambda shard: shard.pause(topic, paused)).answers()
-        short = [each for each in told if isinstance(each, ConfirmTimeout)]
+            if all(each is None or isinstance(each, ConfirmTimeout) for each in told):
+                # a reshard that has not seen it begins again; after a reshard, this tells of the new shards
+                [counted] = await AsyncRound([self._shards.anchor], lambda first: first.count_pause()).answers()
+        short = [each for each in (*told, counted) if isinstance(each, ConfirmTimeout)]
         failed = {shard: each for shard, each in zip(asked, told, strict=True) if each is not None and each not in short}
         if failed and len(failed) == len(asked):
             raise next((each for each in failed.values() if isinstance(each, OutcomeUnknown)), next(iter(failed.values())))
+        if counted is not None and counted not in short:
+            failed[self._shards.anchor] = counted
         if failed:
             raise _in_part(f"{topic} is {'paused' if paused else 'resumed'}", failed)
         if short:

@@ -14,13 +14,21 @@ begin_shrinking()
 return {format('%d', now)}
 
 -- script: spread
--- The shards are spread otherwise from now on. After what every script is told, which has what was known until now: how.
--- Gives: now.
+-- The shards are spread otherwise from now on. After what every script is told, which has what was known until now: how. For
+-- new shards also how many pauses they have taken over: then nothing is done if there have been more. Gives: now, 1 or 0.
 
-local new = take_text()
+local new, pauses = take_text(), ARGV[NEXT + 1]
 if not string.find(new, '^%d+:%d[%d:;@|]*$') then error('BADARG spread', 0) end
+if pauses and pauses ~= (call('HGET', META, 'pauses') or '') then return {format('%d', now), 0} end
 begin_shrinking()
 call('HSET', META, 'layout', SPREAD, 'shards', new, 'respread', format('%d', now))
+return {format('%d', now), 1}
+
+-- script: count_pause
+-- All shards that the caller knows of have paused a topic, or resumed it: shard 0 counts that. Gives: now.
+
+begin_shrinking()
+call('HINCRBY', META, 'pauses', 1)
 return {format('%d', now)}
 
 -- script: expect

@@ -350,6 +350,23 @@ class Shard:
         # no time passes, as what is due does not matter here
         self.calls.do("pause", (topic, int(paused)), self.clock.known)
 
+    def count_pause(self) -> None:
+        """Of shard 0, when all have paused a topic, or resumed it: so that new shards take it over."""
+        self.calls.ask("count_pause", (), self.clock.known)
+
+    def pauses(self) -> bytes:
+        """How many were counted."""
+        [count] = self.calls.command("HMGET", f"{self.prefix}meta", "pauses")
+        return count or b""
+
+    def respread(self, old: Spread, new: Spread, *pauses: bytes) -> bool:
+        """Of shard 0: spread messages otherwise from now on, unless it has counted other `pauses`. Whether it does.
+
+        Raises OtherSpread if they are not spread like `old`.
+        """
+        _, done = self.calls.do("spread", (str(new), *pauses), None, once=False, planned=old)
+        return bool(done)
+
 
 def _but_for_refusals(done: list[R], short: Sequence[str]) -> list[R]:
     """What became of each, if nothing was changed. Else raises ConfirmTimeout, which says so, too."""
