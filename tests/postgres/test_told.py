@@ -11,6 +11,7 @@ import pytest
 
 from bide import AsyncQueue, Queue
 from bide.engines.postgres import telling
+from bide.engines.postgres.aio.engine import AsyncPostgres
 from bide.engines.postgres.aio.waking import AsyncWaking
 from bide.engines.postgres.sync.waking import Waking
 from bide.engines.postgres.telling import AGAIN
@@ -309,6 +310,33 @@ async def test_a_receiver_that_is_cancelled_when_it_was_woken_wakes_another_one(
         assert first.cancelled()
         reading.cancel()
         await asyncio.wait({reading})
+
+
+@pytest.mark.server
+async def test_a_receiver_that_is_cancelled_in_the_claim_for_which_it_was_woken_wakes_another_one(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_sweeps(monkeypatch)
+    async with AsyncQueue(postgres_url) as sender, AsyncQueue(postgres_url) as receiver:
+        waking = await waking_of(receiver)
+        first = asyncio.create_task(receiver.receive("t", wait=60))
+        await once(lambda: waking._listening is not None and time.monotonic() > waking._since + 2 * max(AGAIN))
+        await once(lambda: len(waking._asleep) == 1)
+        second = asyncio.create_task(receiver.receive("t", wait=60))
+        await once(lambda: len(waking._asleep) == 2)
+        claim = AsyncPostgres.claim
+
+        async def cancelled(self: Any, *args: Any, **options: Any) -> Any:
+            if asyncio.current_task() is first and not first.cancelling():
+                first.cancel()
+                await asyncio.sleep(0)
+            return await claim(self, *args, **options)
+
+        monkeypatch.setattr(AsyncPostgres, "claim", cancelled)
+        await sender.send("t", 1)
+        async with asyncio.timeout(20):
+            assert [each.body for each in await second] == [1]
+        assert first.cancelled()
 
 
 @pytest.mark.server

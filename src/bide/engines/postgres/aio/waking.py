@@ -178,6 +178,7 @@ class AsyncWaking:
             self._heard_of.note([topic], self._heard)
             if self._sleepers.has(topic) or self._looked.at(topic):  # nobody here comes for another topic's wake-up
                 self._sleepers.wake([topic])
+                self._note_again(topic, looked=0.0)  # who was woken may be cancelled before it has looked
             if self._sleepers.has(topic):
                 self._others_sleep = self._heard
 
