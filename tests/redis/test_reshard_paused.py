@@ -14,6 +14,7 @@ from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.resharding import Resharding
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
+from bide.errors import OutcomeUnknown, Unavailable
 from bide.testing.contract.bench import Bench
 from bide.types import Sent
 from tests.redis.keyspace import bench_at, shop
@@ -196,3 +197,24 @@ async def test_a_pause_in_the_middle_of_which_a_reshard_begins_hears_of_it(
             await sent_to_each(newcomer)
             found = [each for _ in range(9) for each in await newcomer.claim("t", limit=100)]
             assert len(found) == (0 if paused else 31)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@both_colours
+async def test_who_pauses_and_is_not_counted_is_told_so(
+    redis_url: str, colour: str, shards: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shard 0 went away when all had paused the topic: a reshard that begins may not know."""
+
+    def absent(shard: Any) -> Any:
+        raise Unavailable("no answer")
+
+    async with bench_at(f"{redis_url}?shards={shards}", colour) as bench:
+        await bench.put("t")
+        with monkeypatch.context() as patch:
+            patch.setattr(Shard, "count_pause", absent)
+            patch.setattr(AsyncShard, "count_pause", absent)
+            with pytest.raises(OutcomeUnknown, match=r"t is paused, but perhaps not where .* Try again when it answers"):
+                await bench.engine.pause("t", True)
+        assert await bench.claim("t") == []
+        await bench.engine.pause("t", True)
