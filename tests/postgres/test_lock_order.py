@@ -158,6 +158,44 @@ def test_ends_in_the_transaction_of_a_caller_wait_for_the_first_key_and_hold_no_
     made.close()
 
 
+def over(url: str, engine: Postgres) -> None:
+    """Messages of all keys, of which that of the last one holds a lease that is over."""
+    engine.put([NewMessage("t", b"1", key="c")])
+    assert len(engine.claim(["t"], 1, 1).messages) == 1
+    engine.put([NewMessage("t", b"1", key=key, delay=HOUR) for key in ("a", "B")])
+    with psycopg.connect(url, autocommit=True) as other:
+        while other.execute("select from bide.message where until > extract(epoch from clock_timestamp()) * 1000").fetchone():
+            pass
+
+
+@pytest.mark.parametrize("named", ["ids", "keys", "both"])
+@pytest.mark.parametrize("verb", ["cancel", "reschedule"])
+def test_a_lease_that_is_over_ends_at_its_turn_in_the_transaction_of_a_caller(url: str, named: str, verb: str) -> None:
+    made = opened(url)
+    over(url, made)
+    refs = [Ref(topic="t", key=key) for key in KEYS]
+    if named != "keys":
+        refs[: 1 if named == "both" else None] = [Ref(id=id) for id in ids_of(made)[: 1 if named == "both" else None]]
+    with (
+        ThreadPoolExecutor(1) as threads,
+        psycopg.connect(url, autocommit=True) as other,
+        psycopg.connect(url) as callers,
+        psycopg.connect(url) as own,
+    ):
+        own.execute("select from bide.message where key = 'B' for update")
+        calling: Future[Any]
+        if verb == "cancel":
+            calling = threads.submit(made.cancel, refs, connection=callers)
+        else:
+            calling = threads.submit(made.reschedule, [Move(each, delay=60_000) for each in refs], connection=callers)
+        wait_until_one_waits(other, calling)
+        assert len(other.execute("select from bide.message where key in ('a', 'c') for update nowait").fetchall()) == 2
+        own.rollback()
+        assert [each.value for each in calling.result()] == [{"cancel": "cancelled", "reschedule": "moved"}[verb]] * 3
+        callers.commit()
+    made.close()
+
+
 def wait_until_one_waits(other: psycopg.Connection, calling: Future[Any]) -> None:
     waiting = "select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
     while other.execute(waiting).fetchone() is None:
@@ -170,7 +208,7 @@ def test_no_two_calls_wait_for_each_other(postgres_url: str) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as other:
         [[name]] = other.execute("select current_database()").fetchall()
         other.execute(f"alter database {name} set deadlock_timeout = '5ms'".encode())
-    engines = [opened(postgres_url) for _ in range(5)]
+    engines = [opened(postgres_url) for _ in range(6)]
     known: list[str] = []
 
     def sends(engine: Postgres, chance: random.Random) -> None:
@@ -192,6 +230,11 @@ def test_no_two_calls_wait_for_each_other(postgres_url: str) -> None:
         engine.reschedule([Move(Ref(id=id), delay=50) for id in chance.choices(known[-80:], k=12)])
         engine.reschedule([Move(Ref(id=id), delay=0) for id in set(chance.choices(known[-80:], k=12))])
 
+    def cancels_what_is_over(engine: Postgres, chance: random.Random) -> None:
+        engine.claim(["t"], 6, 1)
+        with psycopg.connect(postgres_url) as callers:
+            engine.cancel([Ref(id=id) for id in set(chance.choices(known[-80:], k=12))], connection=callers)
+
     def ends(engine: Postgres, chance: random.Random) -> None:
         taken = list(engine.claim(["t"], 12, HOUR).messages)
         chance.shuffle(taken)
@@ -206,20 +249,23 @@ def test_no_two_calls_wait_for_each_other(postgres_url: str) -> None:
             act(engine, chance)
 
     sends(engines[0], random.Random(0))
-    acts = (sends, cancels, cancels_both_ways, moves, ends)
+    acts = (sends, cancels, cancels_both_ways, cancels_what_is_over, moves, ends)
     with ThreadPoolExecutor(len(acts)) as threads:
         for done in [threads.submit(again, act, engines[n], n) for n, act in enumerate(acts)]:
             done.result()
     for engine in engines:
         engine.close()
-    with psycopg.connect(
-        postgres_url, autocommit=True
-    ) as other:  # a connection tells of its deadlocks when it ends, at the latest
+    assert deadlocks(postgres_url) == 0
+
+
+def deadlocks(url: str) -> int:
+    """When all others are gone: a connection tells of its deadlocks when it ends, at the latest."""
+    with psycopg.connect(url, autocommit=True) as other:
         others = "select from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
         while other.execute(f"{others} and backend_type = 'client backend'".encode()).fetchone() is not None:
             pass
-        found = other.execute("select deadlocks from pg_stat_database where datname = current_database()").fetchall()
-        assert found == [(0,)]
+        [[found]] = other.execute("select deadlocks from pg_stat_database where datname = current_database()").fetchall()
+        return int(found)
 
 
 def test_messages_of_a_batch_keep_their_order_whatever_their_keys_are(postgres_url: str) -> None:

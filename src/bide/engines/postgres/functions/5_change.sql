@@ -101,14 +101,12 @@ set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_ha
 declare
     now bigint := bide.engine_us(given, true) / 1000;
     answered text[] := case when request is not null then bide.recall(request, now) end;
+    takes_back boolean := bide.takes_back(request);
     n bigint;
     known record;
 begin
     perform bide.limit_waiting(request);
-    if request is null then
-        perform bide.take_back(ids, topics, keys, now);
-    end if;
-    if answered is null and bide.are_ids(ids) then
+    if answered is null and bide.are_ids(ids) and not (takes_back and bide.any_over(ids, now)) then
         answered := bide.cancel_by_ids(ids, now);
         if request is not null then
             insert into bide.answer (name, born, answers) values (request, now, answered);
@@ -118,6 +116,9 @@ begin
     elsif answered is null then
         answered := array_fill(null::text, array[cardinality(ids)]);
         for n in select * from bide.in_order(ids, topics, keys) loop
+            if takes_back then
+                perform bide.take_back(ids[n], topics[n], keys[n], now);
+            end if;
             select f.* into known from bide.named_one(ids[n], topics[n], keys[n], now) as f;
             if known.id is null then
                 answered[n] := case when exists (select 1 from bide.dead d where d.id = ids[n]) then 'dead' else 'gone' end;
@@ -154,6 +155,7 @@ declare
     starts bigint;
     sooner text[] := '{}';  -- topics of what is due sooner now, or was due already, and when that is
     dues bigint[] := '{}';
+    takes_back boolean := bide.takes_back(request);
     n bigint;
     known record;
 begin
@@ -163,10 +165,7 @@ begin
             raise exception 'too far' using errcode = 'BD001';
         end if;
     end if;
-    if request is null then
-        perform bide.take_back(ids, topics, keys, now);
-    end if;
-    if answered is null and bide.are_ids(ids) then
+    if answered is null and bide.are_ids(ids) and not (takes_back and bide.any_over(ids, now)) then
         answered := bide.move_by_ids(ids, delays, ats, origins, longest, us, wall, request is not null);
         if request is not null then
             insert into bide.answer (name, born, answers) values (request, now, answered);
@@ -176,6 +175,9 @@ begin
     elsif answered is null then
         answered := array_fill(null::text, array[cardinality(ids)]);
         for n in select * from bide.in_order(ids, topics, keys) loop
+            if takes_back then
+                perform bide.take_back(ids[n], topics[n], keys[n], now);
+            end if;
             select f.* into known from bide.named_one(ids[n], topics[n], keys[n], now) as f;
             if known.id is null then
                 answered[n] := case when exists (select 1 from bide.dead d where d.id = ids[n]) then 'dead' else 'gone' end;

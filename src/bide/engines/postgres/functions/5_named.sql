@@ -57,31 +57,29 @@ begin
         where not pending[g.number];
 end $$;
 
-create or replace function bide.take_back(ids bigint[], of_topics text[], of_keys text[], now bigint) returns void language plpgsql as $$
--- Those of the named messages whose lease is over, as upkeep does it: in a user's transaction, whose rows upkeep passes over.
--- Dead letters are counted; a topic that has too many by that loses the oldest when the next one is counted.
+create or replace function bide.takes_back(request text) returns boolean language sql as $$
+-- Whether a call ends leases that are over itself, at each message's turn: in a caller's transaction, whose rows upkeep passes over,
+-- and for a role that only sends, which can't do upkeep. All other callers do upkeep, and call again.
+    select request is null or not has_table_privilege('bide.dead', 'insert')
+$$;
+
+create or replace function bide.any_over(ids bigint[], now bigint) returns boolean language sql as $$
+    select exists (select 1 from bide.message m where m.id = any (ids) and m.until <= now)
+$$;
+
+create or replace function bide.take_back(of_id bigint, of text, of_key text, now bigint) returns void language plpgsql as $$
+-- If the lease of a message is over, end it as upkeep does. This waits for nobody. A dead letter is counted; a topic that has too many
+-- by that loses the oldest when the next one is counted. A role that only sends can't write dead letters.
 declare
-    over_ bigint[] := array(
-        select s.id from unnest(ids, of_topics, of_keys) as g(id, topic, key), lateral (
-            select m.id, m.until from bide.message m where m.id = g.id
-            union all
-            select m.id, m.until from bide.message m where m.topic = g.topic and m.key = g.key
-        ) as s where s.until <= now
-    );
-    topics text[] := '{}';
-    each record;
+    it bide.message;
 begin
-    for each in
-        select m.id, m.topic, m.due, m.attempt, m.most, m.error, m.began, m.token from bide.message m
-        where m.id = any (over_) and m.until <= now
-            and (m.attempt < m.most or has_table_privilege('bide.dead', 'insert'))  -- which a role that only sends lacks
-        order by m.id for update skip locked
-    loop
-        if bide.end_lease(each.id, each.topic, each.due, each.attempt, each.most, each.error, each.began, each.token, now) then
-            topics := topics || each.topic;
-        end if;
-    end loop;
-    perform bide.count_dead(topics, 9223372036854775807);
+    select m.* into it from bide.message m
+    where m.id = coalesce(of_id, (select k.id from bide.message k where k.topic = of and k.key = of_key))
+        and m.until <= now and (m.attempt < m.most or has_table_privilege('bide.dead', 'insert'))
+    for update skip locked;
+    if it.id is not null and bide.end_lease(it.id, it.topic, it.due, it.attempt, it.most, it.error, it.began, it.token, now) then
+        perform bide.count_dead(array[it.topic], 9223372036854775807);
+    end if;
 end $$;
 
 create or replace function bide.are_ids(ids bigint[]) returns boolean language sql as $$
