@@ -25,6 +25,7 @@ from bide.logs import Log
 from bide.queue import outbox
 from bide.queue.aio.depending import AsyncDependents
 from bide.queue.aio.keeping import AsyncKeeping
+from bide.queue.aio.lead import LEAD, POLL, AsyncLead
 from bide.queue.aio.turns import LEASE, AsyncTurns, Kept, end_of
 from bide.queue.aio.waiting import AsyncWaiting
 from bide.queue.batching import CLOSING
@@ -68,6 +69,7 @@ class AsyncOutbox:
         self._put_off_until = 0.0  # by time.monotonic(): some that this relay has put off
         self.waiting: AsyncWaiting = AsyncWaiting(store, target, self._bring)
         self._turns = AsyncTurns(self.waiting, target)
+        self._for_others = False  # whether there was something that this release can't hand on
 
     async def put(self, messages: Sequence[NewMessage], *, connection: object) -> list[Sent]:
         await self.store.open()
@@ -96,15 +98,10 @@ class AsyncOutbox:
 
     async def hand_on(self) -> int:
         """Hand on what has been committed, a bounded number. Raises when the queue's engine does not take it."""
-        await self.store.open()
         end = time.monotonic() + LOOKS / 1000
         while True:
             handed_on, held_back = await self._hand_on_some()
-            if self._turns.gives_way:
-                await self._pause_for(self._turns.gives_way)
-            elif held_back < AT_ONCE:
-                return handed_on
-            if handed_on:
+            if handed_on or held_back < AT_ONCE:
                 return handed_on
             if time.monotonic() > end:
                 self._patience = 0.0  # behind these there may be others
@@ -122,7 +119,6 @@ class AsyncOutbox:
         if claim.next_due is not None:
             self._patience = min(self._patience, max(0, claim.next_due - claim.now) / 1000)
         if not claim.messages:
-            self._turns.gives_way = 0
             return 0, 0
         ends: list[End] = []
         try:
@@ -178,6 +174,11 @@ class AsyncOutbox:
         largest, pause = max((len(each.body) for each in left), default=0), 2 * self._pause + SOON
         return [end_of(each, "release", pause + LATER * (apart and len(each.body) == largest)) for each in left]
 
+    def _stays(self, claimed: Claimed, error: Unsupported) -> End:
+        _log.warning("A message stays in the outbox: %s", error)
+        self._for_others = True
+        return end_of(claimed, "release", LATER * min(claimed.attempt, OFTEN))
+
     def _read(self, claim: Claim, ends: list[End]) -> list[Kept]:
         """What is to be handed on. The ends of all others are added to the list."""
         kept: list[Kept] = []
@@ -185,7 +186,7 @@ class AsyncOutbox:
             try:
                 new = outbox.handed_on(each, claim.now, once=self._target.capabilities.idempotent)
             except Unsupported as error:
-                ends.append(_stays(each, error))
+                ends.append(self._stays(each, error))
             except BadBody as error:
                 ends.append(_refused(each, error))
             else:
@@ -218,7 +219,7 @@ class AsyncOutbox:
             elif isinstance(error, BadMessage):
                 ends.append(_refused(kept[0][0], error))
             elif isinstance(error, Unsupported):
-                ends.append(_stays(kept[0][0], error))
+                ends.append(self._stays(kept[0][0], error))
             else:
                 raise
             return
@@ -288,16 +289,37 @@ class AsyncOutbox:
     async def run(self) -> int:
         """Hand on what comes, until this is stopped or closed; how many messages that were."""
         total, self._stops = 0, self._closed
-        while not self._stops:
-            try:
-                if some := await self.hand_on():
-                    total += some
-                    self._pause = SOON
-                else:
-                    await self._wait()
-            except BideError as error:  # also one of rights, which may be granted
-                await self._try_later(error)
+        lead = AsyncLead(self.store)
+        try:
+            while not self._stops:
+                try:
+                    if not await self._work(lead):
+                        continue
+                    if some := await self.hand_on():
+                        total += some
+                        self._pause = SOON
+                    else:
+                        await lead.leave()
+                        await self._wait()
+                except BideError as error:  # also one of rights, which may be granted
+                    await lead.leave()
+                    await self._try_later(error)
+        finally:
+            await lead.leave()
         return total
+
+    async def _work(self, lead: AsyncLead) -> bool:
+        """Whether this relay is the one at work now. If not, it has waited for a while."""
+        await self.store.open()
+        if self._for_others:
+            self._for_others = False
+            await lead.leave()
+            away = 2 * POLL
+        else:
+            away = await lead.taken()
+        if away:
+            await self._pause_for(round(1000 * away))
+        return not away
 
     async def _wait(self) -> None:
         self.waits = True
@@ -323,10 +345,21 @@ class AsyncOutbox:
             await self._end.wait(ms / 1000)
 
     async def hand_on_all(self) -> int:
-        """Hand on what there is; how many messages that were. Raises at the end, if some had to be put off."""
+        """Hand on what there is; how many messages that were. Raises at the end, if some had to be put off.
+
+        None, if another relay is at work all the time.
+        """
         total, self._left = 0, None
-        while some := await self.hand_on():
-            total += some
+        await self.store.open()
+        lead, until = AsyncLead(self.store), time.monotonic() + LEAD / 1000 + POLL
+        try:
+            while (away := await lead.taken()) and time.monotonic() < until and not self._closed:
+                await AsyncSignal().wait(away)
+            while not away and (some := await self.hand_on()):
+                total += some
+                away = await lead.taken()
+        finally:
+            await lead.leave()
         if self._left is not None:
             raise self._left
         return total
@@ -340,11 +373,6 @@ class AsyncOutbox:
     async def close(self) -> None:
         await self._named.close(time.monotonic() + CLOSING)
         await self.store.close()
-
-
-def _stays(claimed: Claimed, error: Unsupported) -> End:
-    _log.warning("A message stays in the outbox: %s", error)
-    return end_of(claimed, "release", LATER * min(claimed.attempt, OFTEN))
 
 
 def _refused(claimed: Claimed, error: BadMessage) -> End:

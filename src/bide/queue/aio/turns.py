@@ -1,9 +1,6 @@
 # unasync: ../sync/turns.py
 """What a relay of an outbox holds back for a while: what is for a part of the queue's engine that did not answer a moment ago,
-and what would overtake an earlier message of its key.
-
-Where another relay is at work on earlier ones of the same keys, it gives way to that one: two of them would be in each other's
-way, as each would have what the other one needs first.
+and what would overtake an earlier message of its key, which a dead relay or somebody's transaction has.
 """
 
 import time
@@ -42,7 +39,6 @@ class AsyncTurns:
         self._there: dict[outbox.Name, deque[str]] = {}  # the same, in order
         self._gone: set[str] = set()  # which this relay has handed on since then
         self._stuck: dict[outbox.Name, Stuck] = {}  # names that somebody else has an earlier message of
-        self.gives_way: int = 0  # ms, growing while another relay is at work on what this one finds
 
     def rest(self, kept: Sequence[Kept], ms: int) -> None:
         """Try nothing for so long at the parts of the queue's engine that these are for, unless there is only one."""
@@ -76,7 +72,6 @@ class AsyncTurns:
         """Without those that would overtake an earlier one of their key, which another relay or somebody's transaction has."""
         own = {claimed.id: outbox.Name(new.topic, new.key) for claimed, new in kept if new.key is not None}
         if not own or not self._target.capabilities.keys:
-            self.gives_way = 0
             return kept
         began = time.monotonic()
         self._stuck = {name: each for name, each in self._stuck.items() if each.until > began - SELDOM / 1000}
@@ -86,24 +81,19 @@ class AsyncTurns:
             first = await self._look(own)
             for name, earlier in first.items():  # so that what is behind them needs no look of its own
                 if name not in free and earlier.lease_until is not None and not self._is_known(name, own, began):
-                    self._is_stuck(name, earlier, now)
+                    self._stick(name, earlier, now)
         there: list[Kept] = []
-        gives_way = False
         for claimed, new in kept:
             name = outbox.Name(new.topic, new.key)
             before = first.get(name)
             if name in free and before is not None and before.id < claimed.id:
-                if not self._is_stuck(name, before, now):
-                    gives_way = True
-                    ends.append(end_of(claimed, "release"))
-                    continue
+                self._stick(name, before, now)
                 free.remove(name)
             if name in free or name.key is None:
                 self._stuck.pop(name, None)
                 there.append((claimed, new))
             else:
                 ends.append(end_of(claimed, "release", max(1, _ms(self._stuck[name].until - began))))
-        self.gives_way = min(max(BRIEFLY, 2 * self.gives_way), SOON) if gives_way else 0
         return there
 
     def _is_first(self, id: str, name: outbox.Name, own: Collection[str]) -> bool:
@@ -136,20 +126,14 @@ class AsyncTurns:
         stuck = self._stuck.get(name)
         return stuck is not None and stuck.until > now and stuck.behind not in own
 
-    def _is_stuck(self, name: outbox.Name, earlier: Earlier, now: int) -> bool:
-        """Whether nobody is at work on the earlier one. Then it is looked at again when whoever has it loses it, or in a while,
-        which grows as long as nothing changes.
-        """
-        before, began = self._stuck.get(name), time.monotonic()
-        if before is None or before.behind != earlier.id:
-            self._stuck[name] = Stuck(earlier.id, began, BRIEFLY // 2)
-            return False
-        left = None if earlier.lease_until is None else earlier.lease_until - now
-        if left is not None and LEASE - SOON <= left <= LEASE:
-            return False
-        pause = min(2 * before.pause, SELDOM if left is None else max(left, BRIEFLY), SELDOM)
-        self._stuck[name] = Stuck(earlier.id, began + pause / 1000, pause)
-        return True
+    def _stick(self, name: outbox.Name, earlier: Earlier, now: int) -> None:
+        """Look again when whoever has the earlier one loses it, or in a while, which grows as long as nothing changes."""
+        before = self._stuck.get(name)
+        pause = BRIEFLY
+        if before is not None and before.behind == earlier.id:
+            left = SELDOM if earlier.lease_until is None else earlier.lease_until - now
+            pause = min(2 * before.pause, max(left, BRIEFLY), SELDOM)
+        self._stuck[name] = Stuck(earlier.id, time.monotonic() + pause / 1000, pause)
 
 
 def end_of(claimed: Claimed, verdict: Verdict = "done", delay: int = 0, error: str | None = None) -> End:

@@ -28,6 +28,7 @@ from bide.queue.results import expected
 from bide.queue.setup import Setup
 from bide.queue.sync.depending import Dependents
 from bide.queue.sync.keeping import Keeping
+from bide.queue.sync.lead import LEAD, POLL, Lead
 from bide.queue.sync.turns import LEASE, Kept, Turns, end_of
 from bide.queue.sync.waiting import Waiting
 from bide.types import Sent
@@ -68,6 +69,7 @@ class Outbox:
         self._put_off_until = 0.0  # by time.monotonic(): some that this relay has put off
         self.waiting: Waiting = Waiting(store, target, self._bring)
         self._turns = Turns(self.waiting, target)
+        self._for_others = False  # whether there was something that this release can't hand on
 
     def put(self, messages: Sequence[NewMessage], *, connection: object) -> list[Sent]:
         self.store.open()
@@ -96,15 +98,10 @@ class Outbox:
 
     def hand_on(self) -> int:
         """Hand on what has been committed, a bounded number. Raises when the queue's engine does not take it."""
-        self.store.open()
         end = time.monotonic() + LOOKS / 1000
         while True:
             handed_on, held_back = self._hand_on_some()
-            if self._turns.gives_way:
-                self._pause_for(self._turns.gives_way)
-            elif held_back < AT_ONCE:
-                return handed_on
-            if handed_on:
+            if handed_on or held_back < AT_ONCE:
                 return handed_on
             if time.monotonic() > end:
                 self._patience = 0.0  # behind these there may be others
@@ -122,7 +119,6 @@ class Outbox:
         if claim.next_due is not None:
             self._patience = min(self._patience, max(0, claim.next_due - claim.now) / 1000)
         if not claim.messages:
-            self._turns.gives_way = 0
             return 0, 0
         ends: list[End] = []
         try:
@@ -178,6 +174,11 @@ class Outbox:
         largest, pause = max((len(each.body) for each in left), default=0), 2 * self._pause + SOON
         return [end_of(each, "release", pause + LATER * (apart and len(each.body) == largest)) for each in left]
 
+    def _stays(self, claimed: Claimed, error: Unsupported) -> End:
+        _log.warning("A message stays in the outbox: %s", error)
+        self._for_others = True
+        return end_of(claimed, "release", LATER * min(claimed.attempt, OFTEN))
+
     def _read(self, claim: Claim, ends: list[End]) -> list[Kept]:
         """What is to be handed on. The ends of all others are added to the list."""
         kept: list[Kept] = []
@@ -185,7 +186,7 @@ class Outbox:
             try:
                 new = outbox.handed_on(each, claim.now, once=self._target.capabilities.idempotent)
             except Unsupported as error:
-                ends.append(_stays(each, error))
+                ends.append(self._stays(each, error))
             except BadBody as error:
                 ends.append(_refused(each, error))
             else:
@@ -218,7 +219,7 @@ class Outbox:
             elif isinstance(error, BadMessage):
                 ends.append(_refused(kept[0][0], error))
             elif isinstance(error, Unsupported):
-                ends.append(_stays(kept[0][0], error))
+                ends.append(self._stays(kept[0][0], error))
             else:
                 raise
             return
@@ -288,16 +289,37 @@ class Outbox:
     def run(self) -> int:
         """Hand on what comes, until this is stopped or closed; how many messages that were."""
         total, self._stops = 0, self._closed
-        while not self._stops:
-            try:
-                if some := self.hand_on():
-                    total += some
-                    self._pause = SOON
-                else:
-                    self._wait()
-            except BideError as error:  # also one of rights, which may be granted
-                self._try_later(error)
+        lead = Lead(self.store)
+        try:
+            while not self._stops:
+                try:
+                    if not self._work(lead):
+                        continue
+                    if some := self.hand_on():
+                        total += some
+                        self._pause = SOON
+                    else:
+                        lead.leave()
+                        self._wait()
+                except BideError as error:  # also one of rights, which may be granted
+                    lead.leave()
+                    self._try_later(error)
+        finally:
+            lead.leave()
         return total
+
+    def _work(self, lead: Lead) -> bool:
+        """Whether this relay is the one at work now. If not, it has waited for a while."""
+        self.store.open()
+        if self._for_others:
+            self._for_others = False
+            lead.leave()
+            away = 2 * POLL
+        else:
+            away = lead.taken()
+        if away:
+            self._pause_for(round(1000 * away))
+        return not away
 
     def _wait(self) -> None:
         self.waits = True
@@ -323,10 +345,21 @@ class Outbox:
             self._end.wait(ms / 1000)
 
     def hand_on_all(self) -> int:
-        """Hand on what there is; how many messages that were. Raises at the end, if some had to be put off."""
+        """Hand on what there is; how many messages that were. Raises at the end, if some had to be put off.
+
+        None, if another relay is at work all the time.
+        """
         total, self._left = 0, None
-        while some := self.hand_on():
-            total += some
+        self.store.open()
+        lead, until = Lead(self.store), time.monotonic() + LEAD / 1000 + POLL
+        try:
+            while (away := lead.taken()) and time.monotonic() < until and not self._closed:
+                Signal().wait(away)
+            while not away and (some := self.hand_on()):
+                total += some
+                away = lead.taken()
+        finally:
+            lead.leave()
         if self._left is not None:
             raise self._left
         return total
@@ -340,11 +373,6 @@ class Outbox:
     def close(self) -> None:
         self._named.close(time.monotonic() + CLOSING)
         self.store.close()
-
-
-def _stays(claimed: Claimed, error: Unsupported) -> End:
-    _log.warning("A message stays in the outbox: %s", error)
-    return end_of(claimed, "release", LATER * min(claimed.attempt, OFTEN))
 
 
 def _refused(claimed: Claimed, error: BadMessage) -> End:
