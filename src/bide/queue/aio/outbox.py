@@ -25,7 +25,7 @@ from bide.logs import Log
 from bide.queue import outbox
 from bide.queue.aio.depending import AsyncDependents
 from bide.queue.aio.keeping import AsyncKeeping
-from bide.queue.aio.lead import LEAD, POLL, AsyncLead
+from bide.queue.aio.leader import LEAD, POLL, AsyncLeader
 from bide.queue.aio.turns import LEASE, AsyncTurns, Kept, end_of
 from bide.queue.aio.waiting import AsyncWaiting
 from bide.queue.batching import CLOSING
@@ -289,7 +289,7 @@ class AsyncOutbox:
     async def run(self) -> int:
         """Hand on what comes, until this is stopped or closed; how many messages that were."""
         total, self._stops = 0, self._closed
-        lead = AsyncLead(self.store)
+        lead = AsyncLeader(self.store)
         try:
             while not self._stops:
                 try:
@@ -308,7 +308,7 @@ class AsyncOutbox:
             await lead.leave()
         return total
 
-    async def _work(self, lead: AsyncLead) -> bool:
+    async def _work(self, lead: AsyncLeader) -> bool:
         """Whether this relay is the one at work now. If not, it has waited for a while."""
         await self.store.open()
         if self._for_others:
@@ -351,7 +351,7 @@ class AsyncOutbox:
         """
         total, self._left = 0, None
         await self.store.open()
-        lead, until = AsyncLead(self.store), time.monotonic() + LEAD / 1000 + POLL
+        lead, until = AsyncLeader(self.store), time.monotonic() + LEAD / 1000 + POLL
         try:
             while (away := await lead.taken()) and time.monotonic() < until and not self._closed:
                 await AsyncSignal().wait(away)

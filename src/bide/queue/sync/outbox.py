@@ -28,7 +28,7 @@ from bide.queue.results import expected
 from bide.queue.setup import Setup
 from bide.queue.sync.depending import Dependents
 from bide.queue.sync.keeping import Keeping
-from bide.queue.sync.lead import LEAD, POLL, Lead
+from bide.queue.sync.leader import LEAD, POLL, Leader
 from bide.queue.sync.turns import LEASE, Kept, Turns, end_of
 from bide.queue.sync.waiting import Waiting
 from bide.types import Sent
@@ -289,7 +289,7 @@ class Outbox:
     def run(self) -> int:
         """Hand on what comes, until this is stopped or closed; how many messages that were."""
         total, self._stops = 0, self._closed
-        lead = Lead(self.store)
+        lead = Leader(self.store)
         try:
             while not self._stops:
                 try:
@@ -308,7 +308,7 @@ class Outbox:
             lead.leave()
         return total
 
-    def _work(self, lead: Lead) -> bool:
+    def _work(self, lead: Leader) -> bool:
         """Whether this relay is the one at work now. If not, it has waited for a while."""
         self.store.open()
         if self._for_others:
@@ -351,7 +351,7 @@ class Outbox:
         """
         total, self._left = 0, None
         self.store.open()
-        lead, until = Lead(self.store), time.monotonic() + LEAD / 1000 + POLL
+        lead, until = Leader(self.store), time.monotonic() + LEAD / 1000 + POLL
         try:
             while (away := lead.taken()) and time.monotonic() < until and not self._closed:
                 Signal().wait(away)

@@ -1,4 +1,4 @@
-# unasync: ../sync/lead.py
+# unasync: ../sync/leader.py
 """One relay of an outbox is at work at a time. So it sees all that is there, and what is sent with a key stays in order."""
 
 import contextlib
@@ -15,7 +15,7 @@ RENEWED = 1.0  # seconds: while it works, its lead is renewed this often
 POLL = 1.0  # seconds between two looks whether another relay has ended its work
 
 
-class AsyncLead:
+class AsyncLeader:
     """A place at a gate of the outbox's own database. Who works for longer than its lead is still kept from sending anything
     twice by the leases of the messages."""
 
