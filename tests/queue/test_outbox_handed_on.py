@@ -414,3 +414,21 @@ def test_a_relay_takes_again_what_it_handed_on_too_late_to_say_so(
     found = queue.get(topic="t", key="k")
     assert found is not None
     assert found.body == 2
+
+
+def test_a_relay_remembers_nothing_of_messages_without_keys(queue: Queue, own: Any) -> None:
+    """However many it has handed on: only those of its last look at keys count."""
+    queue.send_many("t", list(range(300)), connection=own)
+    for n in range(2):  # of one key in two claims: the second one makes it look
+        queue.send("t", n, key="k", if_exists="replace", connection=own)
+        queue.send_many("t", list(range(150)), connection=own)
+    own.commit()
+    queue.relay(wait=False)
+    turns = outbox_of(queue)._turns
+    seen = set(turns._seen)
+    for _ in range(5):
+        queue.send_many("t", list(range(100)), connection=own)
+        own.commit()
+        assert queue.relay(wait=False) == 100
+    assert turns._seen == seen
+    assert turns._gone <= seen

@@ -66,7 +66,7 @@ class Turns:
 
     def gone(self, ends: Sequence[End]) -> None:
         """They are out of the outbox, unless their leases had ended."""
-        self._gone.update(end.id for end in ends)
+        self._gone |= self._seen.intersection(end.id for end in ends)  # others are not asked for until the next look
 
     def _in_turn(self, kept: Sequence[Kept], ends: list[End], now: int) -> Sequence[Kept]:
         """Without those that would overtake an earlier one of their key, which another relay or somebody's transaction has."""
