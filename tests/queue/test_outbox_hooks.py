@@ -1,6 +1,7 @@
 """Hooks of a sender see what goes through an outbox when it is sent, and those of a relay when it is handed on."""
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -8,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from bide import BadOption, Call, Hook, Outgoing, Queue
+from bide import AsyncQueue, BadOption, Call, Hook, Outgoing, Queue
+from bide.queue import outbox
 
 
 class Traced(Hook):
@@ -65,3 +67,42 @@ async def test_a_header_that_no_message_can_have_is_refused_before_the_commit(
             await queue.send("t", 1, connection=own)
         own.commit()
         assert await queue.relay(wait=False) == 0
+
+
+class Spoils(Hook):
+    """Messages with one body. It can be mended."""
+
+    bad: str | None = "bad"
+
+    def before(self, call: Call) -> None:
+        if call.verb == "put":
+            for message in call.asked:
+                if bytes(message.body) == f'"{self.bad}"'.encode():
+                    message.headers["tenant"] = 7
+
+
+async def test_what_a_hook_of_the_relay_spoils_stays_in_its_place_until_the_hook_is_mended(
+    make_queue: Callable[..., Any], store: str, own: sqlite3.Connection, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook = Spoils()
+    async with make_queue(f"memory://{tmp_path.name}", outbox=store, hooks=[hook]) as queue, AsyncQueue(store) as kept:
+        await queue.relay(wait=False)
+        hook.bad = None
+        await queue.send("t", "bad", key="k", if_exists="replace", connection=own)
+        await queue.send("t", "newest", key="k", if_exists="replace", connection=own)
+        await queue.send("t", "other", key="other", connection=own)
+        own.commit()
+        hook.bad = "bad"
+        assert await queue.relay(wait=False) == 1
+        stats = await kept.stats(outbox.TOPIC)
+        assert (stats.dead, stats.leased + stats.pending) == (0, 2)
+        assert "A hook has added headers that can't be sent: mend its before()." in caplog.text
+        [got] = await queue.receive("t")
+        assert got.body == "other"
+        hook.bad = None
+        engine = await kept.session.engine()
+        while (await kept.stats(outbox.TOPIC)).leased:
+            await engine.tend(now=time.time_ns() // 1_000_000 + 60_000)
+            await queue.relay(wait=False)
+        info = await queue.get(topic="t", key="k")
+    assert info.body == "newest"

@@ -13,6 +13,10 @@ from bide.logs import Log
 _log = Log("bide.engine")
 
 
+class BadHook(BadOption):
+    """A hook has added headers that no message may have. The message itself is good."""
+
+
 class Call:
     """One call to an engine. `asked` and `answer` may hold bodies, so do not log them as they are.
 
@@ -103,7 +107,7 @@ def _check_added(given: Sequence[tuple[dict[str, str], Mapping[str, str]]]) -> N
         for headers, had in given:
             headers.clear()
             headers.update(had)
-        raise BadOption(f"A hook has added headers that can't be sent: mend its before(). {error}") from None
+        raise BadHook(f"A hook has added headers that can't be sent: mend its before(). {error}") from None
 
 
 def _subject(verb: str, first: Any) -> tuple[Sequence[str], Sequence[Any]]:

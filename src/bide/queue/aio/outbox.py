@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import SWEEP, Claim, Claimed, End, Hold, NewMessage, Stored
-from bide.engines.guard.hooks import Hooks
+from bide.engines.guard.hooks import BadHook, Hooks
 from bide.errors import (
     BadBody,
     BadMessage,
@@ -174,7 +174,7 @@ class AsyncOutbox:
         largest, pause = max((len(each.body) for each in left), default=0), 2 * self._pause + SOON
         return [end_of(each, "release", pause + LATER * (apart and len(each.body) == largest)) for each in left]
 
-    def _stays(self, claimed: Claimed, error: Unsupported) -> End:
+    def _stays(self, claimed: Claimed, error: Unsupported | BadHook) -> End:
         _log.warning("A message stays in the outbox: %s", error)
         self._for_others = True
         return end_of(claimed, "release", LATER * min(claimed.attempt, OFTEN))
@@ -199,7 +199,7 @@ class AsyncOutbox:
     async def _put(self, kept: Sequence[Kept], ends: list[End], now: int) -> None:
         """Together; if that is refused, one by one, and those that can't be sent become dead letters of the outbox.
 
-        What this engine can't take stays, for a relay to another one.
+        What this engine can't take stays, for a relay to another one; and what a hook of this relay has spoilt.
         """
         if not kept:
             return
@@ -216,10 +216,10 @@ class AsyncOutbox:
         except (BadMessage, Unsupported, QueueFull) as error:
             if len(kept) > 1:
                 await self._put_singly(kept, ends, now)
+            elif isinstance(error, Unsupported | BadHook):
+                ends.append(self._stays(kept[0][0], error))
             elif isinstance(error, BadMessage):
                 ends.append(_refused(kept[0][0], error))
-            elif isinstance(error, Unsupported):
-                ends.append(self._stays(kept[0][0], error))
             else:
                 raise
             return
@@ -258,19 +258,23 @@ class AsyncOutbox:
         return handed_on, sent
 
     async def _put_singly(self, kept: Sequence[Kept], ends: list[End], now: int) -> None:
-        """One that is too large for what is left keeps no others back."""
+        """One that stays, or is too large for what is left, keeps no others back, but for later ones of its key."""
         full: QueueFull | None = None
-        stuck: set[outbox.Name] = set()  # what is sent later may not overtake it
-        for each in kept:
-            name = outbox.Name(each[1].topic, each[1].key)
+        stuck: set[outbox.Name] = set()
+        for claimed, new in kept:
+            name = outbox.Name(new.topic, new.key)
             if name in stuck:
+                ends.append(end_of(claimed, "release", SOON))
                 continue
             try:
-                await self._put([each], ends, now)
+                await self._put([(claimed, new)], ends, now)
             except QueueFull as error:
                 full = error
-                if name.key is not None:
-                    stuck.add(name)
+            else:
+                if ends[-1].verdict != "release":
+                    continue
+            if name.key is not None:
+                stuck.add(name)
         if full is not None:
             raise full
 
