@@ -236,7 +236,7 @@ async def test_a_header_of_a_hook_that_no_message_can_have_refuses_that_message_
         assert isinstance(named.errors[-1], BadOption)
         if asyncio.iscoroutinefunction(queue.send):  # together, so that the one that is refused is put once more
             both: Any = await asyncio.gather(queue.send("named", 1), queue.send("other", 1), return_exceptions=True)
-            assert [type(each) for each in both] == [BadOption, Sent]
+            assert [isinstance(each, kind) for each, kind in zip(both, (BadOption, Sent), strict=True)] == [True, True]
         else:
             await queue.send("other", 1)
         assert [each.body for each in await queue.receive("named", "other", limit=9)] == [1]
