@@ -39,9 +39,9 @@ demo: .venv/.demo ## see bide at work, in about a minute
 	@$(BIN)/bide demo
 
 .PHONY: test
-test: servers check ## check with the unit tests, then all tests but the slow ones; about thirty-five minutes
-	@echo "== pytest: about half an hour on two cores, and more where others work, too"
-	@$(BIN)/pytest tests --ignore=tests/unit $(PARALLEL)
+test: servers check ## check with the unit tests, then one of each kind of test, and no long ones; about twenty minutes
+	@echo "== pytest: about a quarter of an hour on two cores, and more where others work, too"
+	@$(BIN)/pytest tests --ignore=tests/unit --brief $(PARALLEL)
 
 .PHONY: test-all
 test-all: check servers $(VERSIONS:%=suite-%) ## all tests on every Python that is here and with the lowest versions, and the long matrices; an hour or more

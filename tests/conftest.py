@@ -15,7 +15,7 @@ from bide.engines import registry
 settings.register_profile("bide", deadline=None)
 settings.load_profile("bide")
 
-pytest_plugins = ["tests.servers.fixtures", "tests.servers.rabbitmq_fixtures"]
+pytest_plugins = ["tests.brief", "tests.servers.fixtures", "tests.servers.rabbitmq_fixtures"]
 
 
 def pytest_configure() -> None:

@@ -72,6 +72,7 @@ def test_postgres_does_what_the_model_does(postgres_url: str, colour: str, seed:
     check_engine(make, colour=colour, examples=50, steps=50, seed=seed)
 
 
+@pytest.mark.always
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 21))])
 def test_a_long_history_in_postgres(postgres_url: str, seed: int) -> None:

@@ -25,6 +25,7 @@ class TestRedis(EngineContract):
         return make
 
 
+@pytest.mark.always
 @by_turns([0])
 def test_redis_does_what_the_model_does(redis_url: str, colour: str, seed: int) -> None:
     numbers = itertools.count()

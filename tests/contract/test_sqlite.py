@@ -29,6 +29,7 @@ class TestSqlite(EngineContract):
         return make
 
 
+@pytest.mark.always
 @by_turns([0], first=1)
 def test_sqlite_does_what_the_model_does(tmp_path: Path, colour: str, seed: int) -> None:
     numbers = itertools.count()

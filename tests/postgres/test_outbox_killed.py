@@ -40,6 +40,7 @@ SECONDS = 12.0
 KEYS = 30
 
 
+@pytest.mark.always
 @pytest.mark.timeout(180)
 def test_the_last_word_on_each_key_counts(
     postgres_url: str, start: Callable[..., Child], monkeypatch: pytest.MonkeyPatch

@@ -115,6 +115,7 @@ def test_sentinels_lose_only_what_was_not_confirmed(new_sentinels: NewSentinels,
     judge(crowd)
 
 
+@pytest.mark.always
 def test_a_cluster_loses_only_what_was_not_confirmed(new_cluster: NewCluster, tmp_path: Path) -> None:
     cluster = new_cluster()
     crowd = Crowd(cluster.url, tmp_path)

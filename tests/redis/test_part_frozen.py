@@ -20,6 +20,7 @@ def judge(crowd: Crowd) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.always
 @pytest.mark.parametrize("part", [0, pytest.param(1, marks=slow), pytest.param(2, marks=slow)])
 def test_a_master_that_freezes_holds_up_only_what_needs_it(part: int, new_cluster: NewCluster, tmp_path: Path) -> None:
     cluster = new_cluster(3, 0, cluster_require_full_coverage="no")

@@ -34,6 +34,7 @@ CAUGHT = {
 """What gives each planted fault away: one of these at least."""
 
 
+@pytest.mark.always
 @pytest.mark.timeout(240)
 def test_a_few_seconds_of_kills_stops_and_signals_break_no_promise(tmp_path: Path) -> None:
     outcome = chaos.run(tmp_path, minutes=0.1, workers=4, seed=1, rate=80, faults=2.0, kinds=FEW)
