@@ -260,7 +260,7 @@ begin
             )
             select m.id, m.due, 'created' from made m;
     else
-        -- In the order of their keys, as all others do it (see in_order), so that no two wait for each other. The ids have the
+        -- In the order of their keys, as all others do it (see turns), so that no two wait for each other. The ids have the
         -- messages' order.
         ids := array(
             select nextval('bide.ids') * 65536 + floor(random() * 65536)::bigint from generate_series(1, cardinality(bodies))

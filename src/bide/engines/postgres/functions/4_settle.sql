@@ -140,7 +140,7 @@ begin
         return;
     end if;
     answered := array_fill(null::text, array[cardinality(ids)]);
-    if patient then  -- see in_order
+    if patient then  -- see turns
         perform from unnest(ids, topics, tokens) as g(id, topic, token)
         join bide.message m on m.id = any (array[g.id]) and m.topic = coalesce(g.topic, topics[1]) and m.token = g.token
         where coalesce(m.until, -1) >= 0 order by m.topic, m.key, m.id for update of m;

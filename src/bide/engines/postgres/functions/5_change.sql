@@ -103,6 +103,7 @@ declare
     answered text[] := case when request is not null then bide.recall(request, now) end;
     takes_back boolean := bide.takes_back(request);
     n bigint;
+    of_key text;
     known record;
 begin
     perform bide.limit_waiting(request);
@@ -115,11 +116,11 @@ begin
         end if;
     elsif answered is null then
         answered := array_fill(null::text, array[cardinality(ids)]);
-        for n in select * from bide.in_order(ids, topics, keys) loop
+        for n, of_key in select * from bide.turns(ids, topics, keys) loop
             if takes_back then
-                perform bide.take_back(ids[n], topics[n], keys[n], now);
+                perform bide.take_back(ids[n], topics[n], of_key, now);
             end if;
-            select f.* into known from bide.named_one(ids[n], topics[n], keys[n], now) as f;
+            select f.* into known from bide.named_one(ids[n], topics[n], of_key, now) as f;
             if known.id is null then
                 answered[n] := case when exists (select 1 from bide.dead d where d.id = ids[n]) then 'dead' else 'gone' end;
             elsif known.until is not null then
@@ -157,6 +158,7 @@ declare
     dues bigint[] := '{}';
     takes_back boolean := bide.takes_back(request);
     n bigint;
+    of_key text;
     known record;
 begin
     perform bide.limit_waiting(request);
@@ -174,11 +176,11 @@ begin
         end if;
     elsif answered is null then
         answered := array_fill(null::text, array[cardinality(ids)]);
-        for n in select * from bide.in_order(ids, topics, keys) loop
+        for n, of_key in select * from bide.turns(ids, topics, keys) loop
             if takes_back then
-                perform bide.take_back(ids[n], topics[n], keys[n], now);
+                perform bide.take_back(ids[n], topics[n], of_key, now);
             end if;
-            select f.* into known from bide.named_one(ids[n], topics[n], keys[n], now) as f;
+            select f.* into known from bide.named_one(ids[n], topics[n], of_key, now) as f;
             if known.id is null then
                 answered[n] := case when exists (select 1 from bide.dead d where d.id = ids[n]) then 'dead' else 'gone' end;
             elsif known.until is not null then
@@ -243,7 +245,7 @@ begin
         where d.topic = of and (ids is null or d.id = any (ids)) order by d.died, d.id limit places + 1
     );
     more := cardinality(revived) > places;
-    for each in  -- see in_order; the first of a key gets it
+    for each in  -- see turns; the first of a key gets it
         select d.* from bide.dead d where d.id = any (revived[1:places]) order by d.key, d.died, d.id for update
     loop
         if each.key is not null and exists (select 1 from bide.named_one(null, of, each.key, now)) then

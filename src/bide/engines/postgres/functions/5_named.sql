@@ -3,7 +3,8 @@
 create or replace function bide.named_one(of_id bigint, of text, of_key text, now bigint)
 returns table (id bigint, topic text, due bigint, until bigint, since bigint, over boolean) language plpgsql as $$
 -- The message by its id, or by its topic and key. It is locked if it is pending: one that is leased is not changed, and its holder
--- must not wait for whoever only learns that it is running. An expired one ends now.
+-- must not wait for whoever only learns that it is running. An expired one ends now. With an id, the key is the one that the message
+-- had when turns gave it its place: one that has lost it was running then, is out of its place, and is told as running.
 #variable_conflict use_column
 declare
     it bide.message;
@@ -12,9 +13,12 @@ begin
     loop
         named := coalesce(of_id, (select m.id from bide.message m where m.topic = of and m.key = of_key));
         select m.* into it from bide.message m where m.id = named;
+        if of_id is not null and of_key is not null and it.key is null and it.until is null then
+            it.until := now;
+        end if;
         exit when it.id is null or it.until is not null;
         select m.* into it from bide.message m
-        where m.id = named and (of_id is not null or m.key = of_key) and coalesce(m.until, -1) < 0 for update;
+        where m.id = named and (of_key is null or m.key = of_key) and coalesce(m.until, -1) < 0 for update;
         if it.id is null then
             continue;  -- it has changed meanwhile
         elsif it.expires <= now then
@@ -28,10 +32,11 @@ begin
     end if;
 end $$;
 
-create or replace function bide.in_order(ids bigint[], topics text[], keys text[]) returns setof bigint language sql as $$
+create or replace function bide.turns(ids bigint[], topics text[], keys text[]) returns table (number bigint, key text)
+language sql as $$
 -- The places of what is named, in the order in which all calls lock messages, so that no two wait for each other: by topic and
--- key, and without a key by id. What names one message twice keeps its order.
-    select g.number from unnest(ids, topics, keys) with ordinality as g(id, topic, key, number)
+-- key, and without a key by id. What names one message twice keeps its order. And the keys.
+    select g.number, it.key from unnest(ids, topics, keys) with ordinality as g(id, topic, key, number)
     left join bide.message m on m.id = any (array[g.id]),
         lateral (select coalesce(m.topic, g.topic) as topic, coalesce(m.key, g.key) as key) as it
     order by it.topic collate "C", it.key collate "C", case when it.key is null then g.id end, g.number
@@ -39,7 +44,8 @@ $$;
 
 create or replace function bide.named_all(ids bigint[], now bigint)
 returns table (number bigint, id bigint, topic text, due bigint, until bigint, since bigint, over boolean) language plpgsql as $$
--- Messages by their ids. The pending ones are locked in order; `over`: it has expired. Then the others, one by one.
+-- Messages by their ids. The pending ones are locked in order; `over`: it has expired. One that was not pending then is not locked,
+-- since that would be out of order: if it has come back meanwhile, it was running when this began, and is told as running.
 #variable_conflict use_column
 declare
     pending boolean[] := array_fill(false, array[cardinality(ids)]);
@@ -53,7 +59,8 @@ begin
         return next;
     end loop;
     return query
-        select g.number, o.* from unnest(ids) with ordinality as g(id, number), lateral bide.named_one(g.id, null, null, now) as o
+        select g.number, m.id, m.topic, m.due, coalesce(m.until, now), coalesce(m.since, m.due), false
+        from unnest(ids) with ordinality as g(id, number) join bide.message m on m.id = any (array[g.id])
         where not pending[g.number];
 end $$;
 
@@ -75,7 +82,7 @@ declare
 begin
     select m.* into it from bide.message m
     where m.id = coalesce(of_id, (select k.id from bide.message k where k.topic = of and k.key = of_key))
-        and m.until <= now and (m.attempt < m.most or has_table_privilege('bide.dead', 'insert'))
+        and m.until <= now and m.key is not distinct from of_key and (m.attempt < m.most or has_table_privilege('bide.dead', 'insert'))
     for update skip locked;
     if it.id is not null and bide.end_lease(it.id, it.topic, it.due, it.attempt, it.most, it.error, it.began, it.token, now) then
         perform bide.count_dead(array[it.topic], 9223372036854775807);

@@ -1,3 +1,3 @@
--- What is looked at tells that itself now.
+-- What is looked at, and the order of locks, tell that themselves now.
 
-drop function if exists bide.holders(bigint[]);
+drop function if exists bide.holders(bigint[]), bide.in_order(bigint[], text[], text[]);
