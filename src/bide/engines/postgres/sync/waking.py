@@ -24,6 +24,7 @@ from bide.wakeable import Signal
 POLL = 0.25  # seconds between two looks without notifications
 SILENT = 5.0  # seconds after which the connection that listens is asked whether it is alive
 PING = 1.0  # seconds for its answer
+GONE = 1.0  # seconds: who was woken and has not looked by then was cancelled, and another one looks
 AWAY = 0.5  # seconds of sleep when the server is away, before the caller tries again
 
 
@@ -178,7 +179,7 @@ class Waking:
             self._heard_of.note([topic], self._heard)
             if self._sleepers.has(topic) or self._looked.at(topic):  # nobody here comes for another topic's wake-up
                 self._sleepers.wake([topic])
-                self._note_again(topic, looked=0.0)  # who was woken may be cancelled before it has looked
+                self._again[topic] = min(self._again.get(topic, self._heard + GONE), self._heard + GONE)
             if self._sleepers.has(topic):
                 self._others_sleep = self._heard
 
