@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bide import AsyncQueue, ConfirmTimeout, OutcomeUnknown, Queue
+from bide import AsyncQueue, ConfirmTimeout, OutcomeUnknown, Queue, Unavailable
 from bide.queue.aio import outbox as aio_outbox
 from bide.queue.sync import outbox as sync_outbox
 from tests.redis.away import COLOURS, Either, frozen, keys_of
@@ -73,6 +73,23 @@ async def test_who_hands_on_what_there_is_is_told_that_some_stays(
             with pytest.raises(OutcomeUnknown):
                 await other.do("relay", wait=False)
             assert (await queue.stats("t")).ready == 1
+
+
+@both_colours
+async def test_one_call_hands_on_what_is_behind_many_for_a_silent_server(
+    masters: RedisCluster, masters_url: str, store: str, colour: str
+) -> None:
+    """More than are claimed at once."""
+    url = f"{masters_url}&timeout=1"
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        await queue.stats()
+        await asyncio.to_thread(commit, url, store, [*keys_of(2, 350), *keys_of(0, 20)])
+        other.queue = type(other.queue)(url, outbox=store)
+        await other.do("stats")
+        async with frozen(masters, queue, 2):
+            with pytest.raises((OutcomeUnknown, Unavailable)):
+                await other.do("relay", wait=False)
+            assert (await queue.stats("t")).ready == 20
 
 
 @both_colours

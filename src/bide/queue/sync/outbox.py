@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from bide.engines.base import SWEEP, Claim, Claimed, End, Hold, NewMessage, Stored
+from bide.engines.base import MAX_BATCH, SWEEP, Claim, Claimed, End, Hold, NewMessage, Stored
 from bide.engines.guard.hooks import BadHook, Hooks
 from bide.engines.sync import Engine
 from bide.errors import (
@@ -23,18 +23,20 @@ from bide.errors import (
 )
 from bide.logs import Log
 from bide.queue import outbox
+from bide.queue.away import MOST, Away, Kept, end_of
 from bide.queue.batching import CLOSING
 from bide.queue.results import expected
 from bide.queue.setup import Setup
 from bide.queue.sync.depending import Dependents
 from bide.queue.sync.keeping import Keeping
 from bide.queue.sync.leader import LEAD, POLL, Leader
-from bide.queue.sync.turns import LEASE, Kept, Turns, end_of
+from bide.queue.sync.turns import LEASE, Turns
 from bide.queue.sync.waiting import Waiting
 from bide.types import Sent
 from bide.wakeable import Signal
 
-AT_ONCE = 100  # messages
+AT_ONCE = 100  # messages; MAX_BATCH behind many that are held back, if these have at most
+LIGHT = 4_096  # bytes each
 HELD = 5_000  # ms for which what is to be cancelled or moved is not delivered
 SOON, LATER = 500, 10_000  # ms until the next try while the queue's engine is away
 LOOKS = 1_500  # ms in which what is behind many that are held back is found
@@ -64,10 +66,10 @@ class Outbox:
         self._end = Signal()
         self.waits: bool = False  # for what is committed next: nothing is on its way
         self._upkeep_at = 0.0  # also while each claim finds something: what a dead relay had taken may be in its way
-        self._left: OutcomeUnknown | None = None  # why some that others did not keep back were put off
-        self._told_at = 0.0  # by time.monotonic(): when the log said so
+        self._at_once = AT_ONCE
         self._put_off_until = 0.0  # by time.monotonic(): some that this relay has put off
         self.waiting: Waiting = Waiting(store, target, self._bring)
+        self._away = Away(target.part_of)
         self._turns = Turns(self.waiting, target)
         self._for_others = False  # whether there was something that this release can't hand on
 
@@ -96,16 +98,18 @@ class Outbox:
                 "time is over."
             ) from None
 
-    def hand_on(self) -> int:
-        """Hand on what has been committed, a bounded number. Raises when the queue's engine does not take it."""
+    def hand_on(self) -> int | None:
+        """Hand on what has been committed, a bounded number. Raises when the queue's engine does not take it. None: all that
+        it has seen is held back, and behind that there may be more.
+        """
         end = time.monotonic() + LOOKS / 1000
         while True:
             handed_on, held_back = self._hand_on_some()
             if handed_on or held_back < AT_ONCE:
                 return handed_on
             if time.monotonic() > end:
-                self._patience = 0.0  # behind these there may be others
-                return 0
+                self._patience = 0.0
+                return None
 
     def _hand_on_some(self) -> tuple[int, int]:
         """How many were handed on, had expired or were refused; and how many held back."""
@@ -114,7 +118,8 @@ class Outbox:
             self.store.tend()
             if self._names:
                 self.store.results.tidy()
-        claim = self.store.claim([outbox.TOPIC], AT_ONCE, LEASE)
+        claim = self.store.claim([outbox.TOPIC], self._at_once, LEASE)
+        self._at_once = AT_ONCE
         self._patience = max(0, self._upkeep_at - now)
         if claim.next_due is not None:
             self._patience = min(self._patience, max(0, claim.next_due - claim.now) / 1000)
@@ -122,7 +127,7 @@ class Outbox:
             return 0, 0
         ends: list[End] = []
         try:
-            kept = self._turns.held_back(self._read(claim, ends), ends, claim.now)
+            kept = self._turns.in_turn(self._away.answering(self._read(claim, ends), ends), ends, claim.now)
             self._put(kept, ends, claim.now)
         except BideError as error:
             ended = {end.id for end in ends}
@@ -136,6 +141,8 @@ class Outbox:
             raise
         self._settle(ends)
         held_back = sum(end.verdict == "release" for end in ends)
+        if 2 * held_back > len(ends) and sum(len(each.body) for each in claim.messages) <= LIGHT * len(ends):
+            self._at_once = MAX_BATCH
         return len(ends) - held_back, held_back
 
     def _settle(self, ends: Sequence[End]) -> None:
@@ -210,9 +217,9 @@ class Outbox:
                 self._put_singly(kept, ends, now)
                 return
             kept, sent = self._done(kept, ends, error, now)
-        except Unavailable:
-            self._turns.rest(kept, 2 * self._pause)
-            raise
+        except Unavailable as error:
+            self._away.put_off(kept, ends, error, LATER)
+            return
         except (BadMessage, Unsupported, QueueFull) as error:
             if len(kept) > 1:
                 self._put_singly(kept, ends, now)
@@ -223,6 +230,8 @@ class Outbox:
             else:
                 raise
             return
+        else:
+            self._away.answered(kept)
         self._name(kept, sent, now)
         ends += [end_of(claimed) for claimed, _ in kept]
 
@@ -236,24 +245,23 @@ class Outbox:
         """
         told = error.done or error.answers
         if not any(told):
-            self._turns.rest(kept, 2 * self._pause)
-            raise error
-        told_at = time.monotonic()
-        if self._left is None or told_at >= self._told_at + LATER / 1000:
-            self._told_at = told_at
-            _log.warning("Some messages stay in the outbox, and are tried again: %s", error)
-        self._left = error
+            self._away.put_off(kept, ends, error, LATER)
+            return [], []
+        self._away.tell(error, LATER)
         handed_on: list[Kept] = []
         sent: list[Sent] = []
         answers = error.answers or [None] * len(kept)
         for (claimed, new), answer, done in zip(kept, answers, told, strict=True):
+            each = [(claimed, new)]
             age = 0 if claimed.began is None else now - claimed.began
+            if done is not None:
+                self._away.answered(each)
             if answer is None:
-                self._turns.rest([(claimed, new)], LATER)
+                self._away.rest(each, LATER)
             if answer is not None or (done is not None and age >= SURE):
                 handed_on.append((claimed, new))
                 sent.append(done)
-            else:
+            elif done is not None or self._away.answering(each, ends):
                 ends.append(end_of(claimed, "release", LATER if done is None else min(max(LATER, age), LONGEST)))
         return handed_on, sent
 
@@ -262,6 +270,8 @@ class Outbox:
         full: QueueFull | None = None
         stuck: set[outbox.Name] = set()
         for claimed, new in kept:
+            if not self._away.answering([(claimed, new)], ends):
+                continue
             name = outbox.Name(new.topic, new.key)
             if name in stuck:
                 ends.append(end_of(claimed, "release", SOON))
@@ -353,19 +363,24 @@ class Outbox:
 
         None, if another relay is at work all the time.
         """
-        total, self._left = 0, None
+        total = 0
+        self._away.begin()
         self.store.open()
         lead, until = Leader(self.store), time.monotonic() + LEAD / 1000 + POLL
         try:
             while (away := lead.taken()) and time.monotonic() < until and not self._closed:
                 Signal().wait(away)
-            while not away and (some := self.hand_on()):
-                total += some
+            end = time.monotonic() + MOST / 1000  # what is held back comes again
+            while not away:
+                some = self.hand_on()
+                if not some and (some == 0 or self._away.left is None or time.monotonic() > end):
+                    break
+                total += some or 0
                 away = lead.taken()
         finally:
             lead.leave()
-        if self._left is not None:
-            raise self._left
+        if self._away.left is not None:
+            raise self._away.left
         return total
 
     def end_waits(self) -> None:

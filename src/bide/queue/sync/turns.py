@@ -1,21 +1,20 @@
 # Generated from ../aio/turns.py by tools/unasync.py; change that file instead.
-"""What a relay of an outbox holds back for a while: what is for a part of the queue's engine that did not answer a moment ago,
-and what would overtake an earlier message of its key, which a dead relay or somebody's transaction has.
+"""What a relay of an outbox holds back for a while, as it would overtake an earlier message of its key, which a dead relay or
+somebody's transaction has.
 """
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Collection, Hashable, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
-from bide.engines.base import Claimed, End, NewMessage, Verdict
+from bide.engines.base import End
 from bide.engines.sync import Engine
 from bide.queue import outbox
+from bide.queue.away import Kept, end_of
 from bide.queue.sync.waiting import Waiting
 
-Kept: TypeAlias = tuple[Claimed, NewMessage]
-
-BRIEFLY, SOON, SELDOM = 50, 500, 5_000  # ms until the next try: the pauses grow from BRIEFLY
+BRIEFLY, SELDOM = 50, 5_000  # ms until the next try: the pauses grow from BRIEFLY
 LEASE = 30_000  # ms after which another relay hands on what a dead one had taken
 
 
@@ -34,42 +33,19 @@ class Turns:
     def __init__(self, waiting: Waiting, target: Engine) -> None:
         self._waiting = waiting
         self._target = target
-        self._away: dict[Hashable, float] = {}  # parts of the queue's engine that failed, until when they rest
         self._seen: set[str] = set()  # the ids of all that waited at the last look
         self._there: dict[outbox.Name, deque[str]] = {}  # the same, in order
         self._gone: set[str] = set()  # which this relay has handed on since then
         self._stuck: dict[outbox.Name, Stuck] = {}  # names that somebody else has an earlier message of
 
-    def rest(self, kept: Sequence[Kept], ms: int) -> None:
-        """Try nothing for so long at the parts of the queue's engine that these are for, unless there is only one."""
-        until = time.monotonic() + ms / 1000
-        parts = {self._target.part_of(new) for _, new in kept} - {None}
-        self._away |= dict.fromkeys(parts, until)
-
-    def held_back(self, kept: Sequence[Kept], ends: list[End], now: int) -> Sequence[Kept]:
-        """Those that are left to hand on. The ends of those that are held back are added to the list."""
-        return self._in_turn(self._answering(kept, ends), ends, now)
-
-    def _answering(self, kept: Sequence[Kept], ends: list[End]) -> Sequence[Kept]:
-        now = time.monotonic()
-        self._away = {part: until for part, until in self._away.items() if until > now}
-        if not self._away:
-            return kept
-        there: list[Kept] = []
-        for claimed, new in kept:
-            until = self._away.get(self._target.part_of(new))
-            if until is None:
-                there.append((claimed, new))
-            else:
-                ends.append(end_of(claimed, "release", SOON + _ms(until - now)))
-        return there
-
     def gone(self, ends: Sequence[End]) -> None:
         """They are out of the outbox, unless their leases had ended."""
         self._gone |= self._seen.intersection(end.id for end in ends)  # others are not asked for until the next look
 
-    def _in_turn(self, kept: Sequence[Kept], ends: list[End], now: int) -> Sequence[Kept]:
-        """Without those that would overtake an earlier one of their key, which another relay or somebody's transaction has."""
+    def in_turn(self, kept: Sequence[Kept], ends: list[End], now: int) -> Sequence[Kept]:
+        """Without those that would overtake an earlier one of their key, which another relay or somebody's transaction has. The
+        ends of these are added to the list.
+        """
         own = {claimed.id: outbox.Name(new.topic, new.key) for claimed, new in kept if new.key is not None}
         if not own or not self._target.capabilities.keys:
             return kept
@@ -134,10 +110,6 @@ class Turns:
             left = SELDOM if earlier.lease_until is None else earlier.lease_until - now
             pause = min(2 * before.pause, max(left, BRIEFLY), SELDOM)
         self._stuck[name] = Stuck(earlier.id, time.monotonic() + pause / 1000, pause)
-
-
-def end_of(claimed: Claimed, verdict: Verdict = "done", delay: int = 0, error: str | None = None) -> End:
-    return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error)
 
 
 def _ms(seconds: float) -> int:
