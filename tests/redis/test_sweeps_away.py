@@ -7,6 +7,7 @@ from unittest.mock import patch
 import pytest
 
 from bide import AsyncQueue, OutcomeUnknown, Outgoing, Unavailable, Where
+from bide.engines.redis.presence import HASTE
 from bide.engines.redis.topology import slot_of
 from tests.redis.away import COLOURS, SHARDS, Either, engine_of, frozen, keys_of
 from tests.servers.cluster import RedisCluster
@@ -126,6 +127,39 @@ async def test_a_shard_that_falls_silent_in_the_middle_is_left_out(
         await back(other)
         await other.do("cancel_all", "t")
         assert (await queue.stats("t")).pending == 0
+
+
+@both_colours
+@pytest.mark.parametrize("verb", ["requeue", "purge"])
+async def test_ids_of_one_server_that_answers_late_are_counted_once(
+    masters: RedisCluster, masters_url: str, colour: str, verb: str
+) -> None:
+    how = {"state": "dead"} if verb == "purge" else {}
+    async with AsyncQueue(masters_url) as queue, Either(masters_url, colour) as other:
+        ids = await sent(queue, dead=True)
+        await other.do("stats")
+        async with frozen(masters, queue, 2):
+            sweeping = other.begin(verb, "t", ids=ids[2 * MANY :], **how)
+            await asyncio.wait([sweeping], timeout=HASTE + 0.3)
+            assert not sweeping.done()  # no other server can do it
+        assert await sweeping == MANY
+        assert (await queue.stats("t")).dead == 2 * MANY
+
+
+@both_colours
+@pytest.mark.parametrize("verb", ["requeue", "purge"])
+async def test_what_servers_did_that_all_answer_late_is_not_told_as_gone(
+    masters: RedisCluster, masters_url: str, colour: str, verb: str
+) -> None:
+    how = {"state": "dead"} if verb == "purge" else {}
+    async with AsyncQueue(masters_url) as queue, Either(masters_url, colour) as other:
+        ids = await sent(queue, dead=True)
+        await other.do("stats")
+        async with frozen(masters, queue, 1), frozen(masters, queue, 2):
+            sweeping = other.begin(verb, "t", ids=ids[MANY:], **how)
+            await asyncio.wait([sweeping], timeout=2 * HASTE + 0.5)
+        with pytest.raises(OutcomeUnknown):
+            await sweeping
 
 
 @both_colours

@@ -4,8 +4,8 @@
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Swept, Tended
 from bide.engines.redis.failures import BRIEF
@@ -14,8 +14,10 @@ from bide.engines.redis.protocol import delivering, sending
 from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
-from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown
+from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown, Unavailable
 from bide.rounds import Round
+
+E = TypeVar("E", bound=Exception)
 
 SOON = 0.5  # seconds
 LEASE = 1_000  # ms, of what is released at once
@@ -117,27 +119,32 @@ class Around:
     def sweep(self, ids: Sequence[str] | None, call: Callable[[Shard, int, float | None], Swept]) -> Swept:
         """Change a page of many, or those with these ids. `call`: what a shard does, after how many of others, in which time.
 
-        A shard that does not answer, or refuses, is left out and named, if another one does it.
+        A shard that does not answer, or refuses, is left out and named, if another one does it. While another server may do it,
+        none is waited for longer than a moment.
         """
         concerned = None if ids is None else {name_of(id).shard for id in ids}
-        for patience in (HASTE, None) if len(self._shards) > 1 else (None,):
-            did, answered, failed = Swept(0, False), False, list[BideError]()
+        servers = {shard.connections for shard in self._shards if concerned is None or shard.number in concerned}
+        did, answered, failed = Swept(0, False), False, dict[Shard, BideError]()
+        for patience in (HASTE, None) if len(servers) > 1 else (None,):
             for shard in self._shards.one_after_another():
                 if concerned is not None and shard.number not in concerned:
+                    continue
+                if not isinstance(failed.get(shard), Unavailable | None):  # what it may have done would be told as gone
                     continue
                 try:
                     if patience is not None and shard.is_away():
                         raise shard.absence()
-                    one = call(shard, did.count, patience)
+                    did, answered = did + call(shard, did.count, patience), True
+                    failed.pop(shard, None)
                 except BideError as error:
-                    failed.append(error)
-                    one = shard.left(error)
-                else:
-                    answered = True
-                did = did + one
+                    failed[shard] = error
             if answered or not failed:
-                return did
-        raise failed[0]
+                break
+        if failed and not answered:
+            raise _worst(failed.values())
+        for shard, why in failed.items():
+            did = did + shard.left(why)
+        return did
 
     def pause(self, topic: str, paused: bool) -> None:
         """Raises OutcomeUnknown if some shards have done it, and others have not; ConfirmTimeout if all have, and not all of
@@ -154,7 +161,7 @@ class Around:
         short = [each for each in (*told, counted) if isinstance(each, ConfirmTimeout)]
         failed = {shard: each for shard, each in zip(asked, told, strict=True) if each is not None and each not in short}
         if failed and len(failed) == len(asked):
-            raise next((each for each in failed.values() if isinstance(each, OutcomeUnknown)), next(iter(failed.values())))
+            raise _worst(failed.values())
         if counted is not None and counted not in short:
             failed[self._shards.anchor] = counted
         if failed:
@@ -225,6 +232,11 @@ def _in_part(done: str, failed: Mapping[Shard, Exception]) -> Exception:
         where = f"perhaps not where {', '.join(left.missing)} has its messages"
         but.append(f"{where}: there was no answer. Try again when it answers.")
     return OutcomeUnknown(f"{done}, but {' And '.join(but)}")
+
+
+def _worst(failures: Collection[E]) -> E:
+    """What to raise where nothing is known to be done: something may have been, or the first."""
+    return next((each for each in failures if isinstance(each, OutcomeUnknown)), next(iter(failures)))
 
 
 def _compare(now: int, shards: Sequence[Shard]) -> None:
