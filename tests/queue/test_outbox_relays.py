@@ -158,6 +158,34 @@ def test_a_relay_that_ends_leaves_its_place(queue: Queue, store: str, url: str) 
     assert entered.token is not None
 
 
+def test_a_relay_that_is_closed_sees_through_what_it_hands_on_and_leaves_its_place(
+    queue: Queue, store: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(queue, store, None)
+    with Queue(url, outbox=store) as other, ThreadPoolExecutor() as pool:
+        other.open()
+        at_work, goes_on = threading.Event(), threading.Event()
+        put = outbox_of(other)._target.put
+
+        def slowly(*args: Any) -> Any:
+            at_work.set()
+            goes_on.wait(LONG)
+            return put(*args)
+
+        monkeypatch.setattr(outbox_of(other)._target, "put", slowly)
+        running = pool.submit(other.relay)
+        assert at_work.wait(LONG)
+        its = outbox_of(other)
+        closing = pool.submit(other.close)
+        until(lambda: its._closed)
+        goes_on.set()
+        closing.result()
+        assert running.result() == 1
+    assert not any(each.leads for each in its.leaders._all)
+    [entered] = outbox_of(queue).store.gates.enter([Entry(outbox.TOPIC, "the next one", LEAD)])
+    assert entered.token is not None
+
+
 def test_what_one_release_can_not_hand_on_is_left_to_a_relay_that_can(
     queue: Queue, store: str, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

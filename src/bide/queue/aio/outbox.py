@@ -25,7 +25,7 @@ from bide.logs import Log
 from bide.queue import outbox
 from bide.queue.aio.depending import AsyncDependents
 from bide.queue.aio.keeping import AsyncKeeping
-from bide.queue.aio.leader import LEAD, POLL, AsyncLeader
+from bide.queue.aio.leader import LEAD, POLL, AsyncLeader, AsyncLeaders
 from bide.queue.aio.turns import LEASE, AsyncTurns
 from bide.queue.aio.waiting import AsyncWaiting
 from bide.queue.away import MOST, Away, Kept, end_of
@@ -71,6 +71,7 @@ class AsyncOutbox:
         self.waiting: AsyncWaiting = AsyncWaiting(store, target, self._bring)
         self._away = Away(target.part_of)
         self._turns = AsyncTurns(self.waiting, target)
+        self.leaders: AsyncLeaders = AsyncLeaders(store)
         self._for_others = False  # whether there was something that this release can't hand on
 
     async def put(self, messages: Sequence[NewMessage], *, connection: object) -> list[Sent]:
@@ -303,7 +304,7 @@ class AsyncOutbox:
     async def run(self) -> int:
         """Hand on what comes, until this is stopped or closed; how many messages that were."""
         total, self._stops = 0, self._closed
-        lead = AsyncLeader(self.store)
+        lead = self.leaders.new()
         try:
             while not self._stops:
                 try:
@@ -319,7 +320,7 @@ class AsyncOutbox:
                     await lead.leave()
                     await self._try_later(error)
         finally:
-            await lead.leave()
+            await self.leaders.end(lead)
         return total
 
     async def _work(self, lead: AsyncLeader) -> bool:
@@ -366,7 +367,7 @@ class AsyncOutbox:
         total = 0
         self._away.begin()
         await self.store.open()
-        lead, until = AsyncLeader(self.store), time.monotonic() + LEAD / 1000 + POLL
+        lead, until = self.leaders.new(), time.monotonic() + LEAD / 1000 + POLL
         try:
             while (away := await lead.taken()) and time.monotonic() < until and not self._closed:
                 await AsyncSignal().wait(away)
@@ -378,7 +379,7 @@ class AsyncOutbox:
                 total += some or 0
                 away = await lead.taken()
         finally:
-            await lead.leave()
+            await self.leaders.end(lead)
         if self._away.left is not None:
             raise self._away.left
         return total

@@ -9,9 +9,11 @@ from bide.engines.gates import Entry, Held
 from bide.engines.sync import Engine
 from bide.errors import BideError
 from bide.queue import outbox
+from bide.wakeable import Signal
 
 LEAD = 5_000  # ms after which another relay takes the place of a dead one
 RENEWED = 1.0  # seconds: while it works, its lead is renewed this often
+NAP = 0.005  # seconds between two looks whether they have ended their work
 POLL = 1.0  # seconds between two looks whether another relay has ended its work
 
 
@@ -25,21 +27,49 @@ class Leader:
         self._token: str | None = None
         self._asked = 0.0
 
+    @property
+    def leads(self) -> bool:
+        return self._token is not None
+
     def taken(self) -> float:
         """0.0 once this relay is the one at work; else in how many seconds to ask again."""
         now = time.monotonic()
         if self._token is not None and now < self._asked + RENEWED:
             return 0.0
-        self._token = None
         [entered] = self._store.gates.enter([Entry(outbox.TOPIC, self._holder, LEAD)])
+        self._token, self._asked = entered.token, now
         if entered.token is not None:
-            self._token, self._asked = entered.token, now
             return 0.0
         return POLL if entered.free_in is None else min(POLL, entered.free_in / 1000)
 
     def leave(self) -> None:
         """Let others work. If that can't be told, they take its place when its time is over."""
-        token, self._token = self._token, None
-        if token is not None:
-            with contextlib.suppress(BideError):
-                self._store.gates.leave([Held(outbox.TOPIC, self._holder, token)])
+        if self._token is not None:
+            try:
+                with contextlib.suppress(BideError):
+                    self._store.gates.leave([Held(outbox.TOPIC, self._holder, self._token)])
+            finally:
+                self._token = None
+
+
+class Leaders:
+    """Those of one queue: it may be asked for what is there while it relays what comes."""
+
+    def __init__(self, store: Engine) -> None:
+        self._store = store
+        self._all: list[Leader] = []
+
+    def new(self) -> Leader:
+        self._all.append(leader := Leader(self._store))
+        return leader
+
+    def end(self, leader: Leader) -> None:
+        try:
+            leader.leave()
+        finally:
+            self._all.remove(leader)
+
+    def wait(self, until: float) -> None:
+        """Until none of them is at work, or so long."""
+        while any(each.leads for each in self._all) and time.monotonic() < until:
+            Signal().wait(NAP)

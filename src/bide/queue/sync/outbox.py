@@ -29,7 +29,7 @@ from bide.queue.results import expected
 from bide.queue.setup import Setup
 from bide.queue.sync.depending import Dependents
 from bide.queue.sync.keeping import Keeping
-from bide.queue.sync.leader import LEAD, POLL, Leader
+from bide.queue.sync.leader import LEAD, POLL, Leader, Leaders
 from bide.queue.sync.turns import LEASE, Turns
 from bide.queue.sync.waiting import Waiting
 from bide.types import Sent
@@ -71,6 +71,7 @@ class Outbox:
         self.waiting: Waiting = Waiting(store, target, self._bring)
         self._away = Away(target.part_of)
         self._turns = Turns(self.waiting, target)
+        self.leaders: Leaders = Leaders(store)
         self._for_others = False  # whether there was something that this release can't hand on
 
     def put(self, messages: Sequence[NewMessage], *, connection: object) -> list[Sent]:
@@ -303,7 +304,7 @@ class Outbox:
     def run(self) -> int:
         """Hand on what comes, until this is stopped or closed; how many messages that were."""
         total, self._stops = 0, self._closed
-        lead = Leader(self.store)
+        lead = self.leaders.new()
         try:
             while not self._stops:
                 try:
@@ -319,7 +320,7 @@ class Outbox:
                     lead.leave()
                     self._try_later(error)
         finally:
-            lead.leave()
+            self.leaders.end(lead)
         return total
 
     def _work(self, lead: Leader) -> bool:
@@ -366,7 +367,7 @@ class Outbox:
         total = 0
         self._away.begin()
         self.store.open()
-        lead, until = Leader(self.store), time.monotonic() + LEAD / 1000 + POLL
+        lead, until = self.leaders.new(), time.monotonic() + LEAD / 1000 + POLL
         try:
             while (away := lead.taken()) and time.monotonic() < until and not self._closed:
                 Signal().wait(away)
@@ -378,7 +379,7 @@ class Outbox:
                 total += some or 0
                 away = lead.taken()
         finally:
-            lead.leave()
+            self.leaders.end(lead)
         if self._away.left is not None:
             raise self._away.left
         return total
