@@ -238,6 +238,42 @@ async def test_of_two_servers_that_refuse_each_is_told_with_its_reason(masters: 
         assert "one part of several" not in str(told.value)
 
 
+@both_colours
+@pytest.mark.parametrize("how", [NO_RIGHT, NO_REPLICAS])
+@pytest.mark.parametrize("verb", [CANCELLED, REQUEUED, PURGED])
+async def test_a_server_that_refuses_is_told_beside_one_that_is_silent(
+    masters: RedisCluster, url: str, colour: str, verb: str, how: str
+) -> None:
+    options = {"state": "dead"} if verb == PURGED else {}
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        await sent(queue, dead=verb != CANCELLED)
+        await other.do("stats")
+        async with frozen(masters, queue, 0), refusing(masters, queue, how, 2):
+            with pytest.raises(OutcomeUnknown, match="4 in all") as told:
+                await other.do(verb, "t", where=Where(key="k*"), **options)
+        for shard, why in ((0, "does not answer"), (2, WHY[how])):
+            assert f"{await place_of(masters, queue, shard)} " in str(told.value)
+            assert why in str(told.value)
+        assert "one part of several" not in str(told.value)
+
+
+@both_colours
+@pytest.mark.parametrize("verb", [REQUEUED, PURGED])
+async def test_of_ids_in_two_servers_that_refuse_each_is_told(
+    masters: RedisCluster, url: str, monkeypatch: pytest.MonkeyPatch, colour: str, verb: str
+) -> None:
+    monkeypatch.setattr("bide.queue.aio.sweeping.MAX_BATCH", 2 * MANY)
+    monkeypatch.setattr("bide.queue.sync.sweeping.MAX_BATCH", 2 * MANY)
+    options = {"state": "dead"} if verb == PURGED else {}
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        ids = await made_dead(queue, 0, 2, 1)
+        async with frozen(masters, queue, 0), refusing(masters, queue, NO_RIGHT, 2):
+            with pytest.raises(OutcomeUnknown, match="4 in all") as told:
+                await other.do(verb, "t", ids=ids, **options)
+        assert f"{await place_of(masters, queue, 0)} does not answer" in str(told.value)
+        assert WHY[NO_RIGHT] in str(told.value)
+
+
 REFUSED = "8 messages had moved or ended before, or were refused."
 
 

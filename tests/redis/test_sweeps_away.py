@@ -7,7 +7,9 @@ from unittest.mock import patch
 import pytest
 
 from bide import AsyncQueue, OutcomeUnknown, Outgoing, Unavailable, Where
+from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.presence import HASTE
+from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.topology import slot_of
 from tests.redis.away import COLOURS, SHARDS, Either, engine_of, frozen, keys_of
 from tests.servers.cluster import RedisCluster
@@ -126,6 +128,36 @@ async def test_a_shard_that_falls_silent_in_the_middle_is_left_out(
             masters.thaw(master)
         await back(other)
         await other.do("cancel_all", "t")
+        assert (await queue.stats("t")).pending == 0
+
+
+@both_colours
+async def test_what_a_shard_cancelled_whose_answer_was_lost_is_not_told_as_gone(
+    masters: RedisCluster, masters_url: str, monkeypatch: pytest.MonkeyPatch, colour: str
+) -> None:
+    shard: Any = AsyncShard if colour == "async" else Shard
+    cancel, lost = shard.cancel, list[str]()
+
+    async def lose(self: Any, *args: Any) -> Any:
+        answer = await cancel(self, *args)
+        if self.number == 2 and not lost:
+            lost.append(self.connections.server.place)
+            raise OutcomeUnknown("the answer was lost")
+        return answer
+
+    def lose_in_thread(self: Any, *args: Any) -> Any:
+        answer = cancel(self, *args)
+        if self.number == 2 and not lost:
+            lost.append(self.connections.server.place)
+            raise OutcomeUnknown("the answer was lost")
+        return answer
+
+    async with AsyncQueue(masters_url) as queue, Either(masters_url, colour) as other:
+        await sent(queue, dead=False)
+        monkeypatch.setattr(shard, "cancel", lose if colour == "async" else lose_in_thread)
+        with pytest.raises(OutcomeUnknown, match="8 in all") as told:
+            await other.do("cancel_all", "t")
+        assert lost[0] in str(told.value)
         assert (await queue.stats("t")).pending == 0
 
 

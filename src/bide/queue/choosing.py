@@ -121,11 +121,6 @@ class Absent:
         self.parts.update(parts)
         self._error = self._error or error
 
-    def refuse(self, part: Hashable, error: BideError) -> None:
-        """What this part of the engine has of a page was refused."""
-        self.leave((part,), error)
-        self._refused.add(str(error))
-
     def short(self, why: str) -> None:
         """A page was done and not confirmed, unless this is empty."""
         self._unconfirmed = self._unconfirmed or why

@@ -15,11 +15,14 @@ def together(count: int, parts: Iterable[Told]) -> list[Any]:
     """
     answers: list[Any] = [None] * count
     done: list[Any] = [None] * count  # also what is not confirmed
+    left: list[Any] = [None] * count
     failures: list[BideError] = []
     some = False
     for indexes, told in parts:
         if isinstance(told, BideError):
             failures.append(told)
+            for i, why in zip(indexes, told.left, strict=False):
+                left[i] = why
         elif isinstance(told, Exception):
             raise told
         known = (isinstance(told, OutcomeUnknown) and told.answers) if isinstance(told, Exception) else told
@@ -31,7 +34,9 @@ def together(count: int, parts: Iterable[Told]) -> list[Any]:
             for i, answer in zip(indexes, told.done, strict=bool(told.done)):
                 done[i] = answer
     if failures:
-        raise _failure(failures, answers, done, some=some)
+        failure = _failure(failures, answers, done, some=some)
+        failure.left = left
+        raise failure
     return answers
 
 

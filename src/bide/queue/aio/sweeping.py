@@ -2,14 +2,14 @@
 """Changing many messages of a topic, page by page. Each function yields how far it has come."""
 
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
 from bide.core.amounts import plural
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Ref, Stored, Swept
-from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown, Unavailable
+from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown
 from bide.queue.choosing import PAGE, Absent, Choice, Step, share
 from bide.types import CancelResult, State
 
@@ -112,7 +112,7 @@ async def _requeue(
         again = partial(engine.requeue, topic, some, delay=delay + begin, over=over, limit=len(some))
         return await _swept(again, some, absent)
 
-    did = await _changed(engine, topic, ids, requeue, absent)
+    did = await _changed(engine, ids, requeue, absent)
     asked = step.asked + len(ids)
     return Step(asked, asked, step.done + did.done, step.keyless + did.keyless)
 
@@ -160,7 +160,7 @@ async def _purged(engine: AsyncEngine, topic: str, ids: Sequence[str], absent: A
     async def purge(some: Sequence[str]) -> Told:
         return await _swept(partial(engine.purge, topic, "dead", some), some, absent)
 
-    return (await _changed(engine, topic, ids, purge, absent)).done
+    return (await _changed(engine, ids, purge, absent)).done
 
 
 async def cancel_chosen(engine: AsyncEngine, topic: str, states: Sequence[State], choice: Choice) -> AsyncGenerator[Step, None]:
@@ -172,7 +172,7 @@ async def cancel_chosen(engine: AsyncEngine, topic: str, states: Sequence[State]
 
     for state in states:
         async for seen, found in chosen(engine, topic, state, choice, absent):
-            did = await _changed(engine, topic, [each.id for each in found], cancel, absent)
+            did = await _changed(engine, [each.id for each in found], cancel, absent)
             asked = step.asked + len(found)
             step = Step(before + seen, asked, step.done + did.done, running=step.running + did.running)
             yield step
@@ -181,41 +181,25 @@ async def cancel_chosen(engine: AsyncEngine, topic: str, states: Sequence[State]
 
 
 async def _changed(
-    engine: AsyncEngine, topic: str, ids: Sequence[str], change: Callable[[Sequence[str]], Awaitable[Told]], absent: Absent
+    engine: AsyncEngine, ids: Sequence[str], change: Callable[[Sequence[str]], Awaitable[Told]], absent: Absent
 ) -> Step:
     """What a change did of these messages. A part of the engine that refuses, or does not answer, keeps no other part from it,
-    and is not asked again.
+    and is not asked again: what it may have done would be told as gone.
     """
-    asked = [id for part, some in _by_part(engine, ids).items() if part not in absent.parts for id in some]
+    part_of = {id: engine.part_of(Ref(id)) for id in ids}
+    asked = [id for id in ids if part_of[id] not in absent.parts]
     if not asked:
         return Step()
     did, left, error = await change(asked)
-    if error is None:
-        absent.did = True
-        return did
     absent.did = absent.did or len(left) < len(asked)
-    parts = _by_part(engine, left)
-    if None in parts:
-        raise error
-    if absent.heard(await engine.stats(topic)).missing and isinstance(error, (OutcomeUnknown, Unavailable)):
-        absent.leave(parts, error)
-        return did
-    lost = isinstance(error, OutcomeUnknown) and len(left) == len(asked)  # what it did would be told as not done
-    for part, some in parts.items():  # it answers again, or says why not
-        more, _, why = (Step(), some, error) if lost else await change(some)
-        did = did.plus(more)
-        if why is None:
-            absent.did = True
-        else:
-            absent.refuse(part, why)
+    if error is not None:
+        why = dict(zip(asked, error.left, strict=False))
+        if any(why.get(id) is None for id in left):
+            raise error
+        for id in left:
+            absent.heard(why[id])
+        absent.leave([part_of[id] for id in left], error)
     return did
-
-
-def _by_part(engine: AsyncEngine, ids: Sequence[str]) -> dict[Hashable, list[str]]:
-    parts: dict[Hashable, list[str]] = {}
-    for id in ids:
-        parts.setdefault(engine.part_of(Ref(id)), []).append(id)
-    return parts
 
 
 async def _swept(call: Callable[[], Awaitable[Swept]], ids: Sequence[str], absent: Absent) -> Told:

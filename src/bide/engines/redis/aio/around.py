@@ -144,11 +144,13 @@ class AsyncAround:
                     failed[shard] = error
             if answered or not failed:
                 break
+        left = {shard.number: shard.left(why) for shard, why in failed.items()}
         if failed and not answered:
-            raise _worst(failed.values())
-        for shard, why in failed.items():
-            did = did + shard.left(why)
-        return did
+            worst = _worst(failed.values())
+            if len(self._shards) > 1:
+                worst.left = [left.get(name_of(id).shard) for id in ids or ()]
+            raise worst
+        return sum(left.values(), did)
 
     async def pause(self, topic: str, paused: bool) -> None:
         """Raises OutcomeUnknown if some shards have done it, and others have not; ConfirmTimeout if all have, and not all of

@@ -118,6 +118,7 @@ class AsyncBatches:
                         raise shard.absence()
                     told.append((some, await call(shard, [items[i] for i in some])))
                 except BideError as error:
+                    error.left = [shard.left(error)] * len(some)
                     told.append((some, error))
             return told
 

@@ -116,6 +116,7 @@ class Batches:
                         raise shard.absence()
                     told.append((some, call(shard, [items[i] for i in some])))
                 except BideError as error:
+                    error.left = [shard.left(error)] * len(some)
                     told.append((some, error))
             return told
 
