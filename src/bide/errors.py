@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 class BideError(Exception):
     """The base class of all errors."""
 
-    left: "Sequence[Any]" = ()
-    """Of a batch over several servers of an engine, for each item: a Swept with the server that left it, and why, or None."""
-
 
 class ConfigError(BideError):
     """The queue's configuration is wrong; the text names the setting."""

@@ -264,6 +264,17 @@ class Swept(msgspec.Struct, frozen=True):
         )
 
 
+def note_left(error: Exception, left: Sequence[Swept | None]) -> None:
+    """Of a batch over several servers, for each item: which server left it, and why, or None. Users are told by the text."""
+    vars(error)["by item"] = left
+
+
+def left_of(error: Exception) -> Sequence[Swept | None]:
+    """What was noted; nothing for an error that concerns the whole batch."""
+    noted: Sequence[Swept | None] = vars(error).get("by item", ())
+    return noted
+
+
 class Finding(msgspec.Struct, frozen=True):
     """One thing that `bide doctor` reports about the server or file of a queue."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
+from bide.engines.base import left_of, note_left
 from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown
 
 Told: TypeAlias = tuple[Sequence[int], Sequence[Any] | Exception]
@@ -21,7 +22,7 @@ def together(count: int, parts: Iterable[Told]) -> list[Any]:
     for indexes, told in parts:
         if isinstance(told, BideError):
             failures.append(told)
-            for i, why in zip(indexes, told.left, strict=False):
+            for i, why in zip(indexes, left_of(told), strict=False):
                 left[i] = why
         elif isinstance(told, Exception):
             raise told
@@ -35,7 +36,7 @@ def together(count: int, parts: Iterable[Told]) -> list[Any]:
                 done[i] = answer
     if failures:
         failure = _failure(failures, answers, done, some=some)
-        failure.left = left
+        note_left(failure, left)
         raise failure
     return answers
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from bide.core.amounts import plural
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import MAX_BATCH, Ref, Stored, Swept
+from bide.engines.base import MAX_BATCH, Ref, Stored, Swept, left_of
 from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown
 from bide.queue.choosing import PAGE, Absent, Choice, Step, share
 from bide.types import CancelResult, State
@@ -193,11 +193,11 @@ async def _changed(
     did, left, error = await change(asked)
     absent.did = absent.did or len(left) < len(asked)
     if error is not None:
-        why = dict(zip(asked, error.left, strict=False))
-        if any(why.get(id) is None for id in left):
-            raise error
+        why = dict(zip(asked, left_of(error), strict=False))
         for id in left:
-            absent.heard(why[id])
+            if (swept := why.get(id)) is None:
+                raise error
+            absent.heard(swept)
         absent.leave([part_of[id] for id in left], error)
     return did
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Swept, Tended
+from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Swept, Tended, note_left
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.aio.shards import AsyncShards
 from bide.engines.redis.failures import BRIEF
@@ -148,7 +148,7 @@ class AsyncAround:
         if failed and not answered:
             worst = _worst(failed.values())
             if len(self._shards) > 1:
-                worst.left = [left.get(name_of(id).shard) for id in ids or ()]
+                note_left(worst, [left.get(name_of(id).shard) for id in ids or ()])
             raise worst
         return sum(left.values(), did)
 

@@ -4,7 +4,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from bide.engines.base import Hold, Ref
+from bide.engines.base import Hold, Ref, note_left
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.aio.shards import AsyncShards
 from bide.engines.redis.answers import Told, in_pieces, part_of, together
@@ -118,7 +118,7 @@ class AsyncBatches:
                         raise shard.absence()
                     told.append((some, await call(shard, [items[i] for i in some])))
                 except BideError as error:
-                    error.left = [shard.left(error)] * len(some)
+                    note_left(error, [shard.left(error)] * len(some))
                     told.append((some, error))
             return told
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Swept, Tended
+from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Swept, Tended, note_left
 from bide.engines.redis.failures import BRIEF
 from bide.engines.redis.presence import HASTE
 from bide.engines.redis.protocol import delivering, sending
@@ -144,7 +144,7 @@ class Around:
         if failed and not answered:
             worst = _worst(failed.values())
             if len(self._shards) > 1:
-                worst.left = [left.get(name_of(id).shard) for id in ids or ()]
+                note_left(worst, [left.get(name_of(id).shard) for id in ids or ()])
             raise worst
         return sum(left.values(), did)
 

@@ -4,7 +4,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from bide.engines.base import Hold, Ref
+from bide.engines.base import Hold, Ref, note_left
 from bide.engines.redis.answers import Told, in_pieces, part_of, together
 from bide.engines.redis.failures import PARTS, RENEWAL
 from bide.engines.redis.namespace import Namespace
@@ -116,7 +116,7 @@ class Batches:
                         raise shard.absence()
                     told.append((some, call(shard, [items[i] for i in some])))
                 except BideError as error:
-                    error.left = [shard.left(error)] * len(some)
+                    note_left(error, [shard.left(error)] * len(some))
                     told.append((some, error))
             return told
 
