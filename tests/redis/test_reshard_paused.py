@@ -218,3 +218,16 @@ async def test_who_pauses_and_is_not_counted_is_told_so(
                 await bench.engine.pause("t", True)
         assert await bench.claim("t") == []
         await bench.engine.pause("t", True)
+
+
+@pytest.mark.usefixtures("forgetful")
+async def test_a_reshard_gives_up_while_topics_are_paused_all_the_time(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resharding, "LONGEST", 0.3)
+    async with spread_before(redis_url, "sync", 0) as bench:
+        with Resharding(shop(redis_url)._namespace) as work, monkeypatch.context() as patch:
+            after_the_new_shards_took_it_over(patch, work, work._shards.anchor.count_pause)
+            with pytest.raises(Unavailable, match="paused or resumed all the time"):
+                work.begin(5)
+            assert work.size == 3
+        reshard(redis_url, 5)
+        await sent_to_each(bench)

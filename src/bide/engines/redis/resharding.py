@@ -7,6 +7,7 @@ known is stored in the shards, and whoever comes to a shard that has not heard o
 
 import contextlib
 import copy
+import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -19,8 +20,10 @@ from bide.engines.redis.sync.nodes import Cluster
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
 from bide.engines.redis.topology import well_placed
-from bide.errors import BadOption, ConfigError
+from bide.errors import BadOption, ConfigError, Unavailable
 from bide.types import Stats
+
+LONGEST = 30.0  # seconds for the new shards to learn which topics are paused, while they are paused and resumed
 
 
 class Emptying(NamedTuple):
@@ -73,7 +76,13 @@ class Resharding:
                 "fewer, or wait until older ones are empty."
             ) from None
         new = Spread(new.epoch, [*old.generations, self._placed(new.current)])
+        until = time.monotonic() + LONGEST
         while self.spread is old:
+            if time.monotonic() > until:
+                raise Unavailable(
+                    "Topics are paused or resumed all the time, so the new shards could not take over which ones are. "
+                    "Nothing was done: call it again when that has ended."
+                )
             pauses = self._shards.anchor.pauses()
             self._pause_alike(new)
             self._change(old, new, pauses)
