@@ -73,6 +73,7 @@ class Outbox:
         self._turns = Turns(self.waiting, target)
         self.leaders: Leaders = Leaders(store)
         self._for_others = False  # whether there was something that this release can't hand on
+        self._gave_way = 0.0  # by time.monotonic(): when it last left that to others
 
     def put(self, messages: Sequence[NewMessage], *, connection: object) -> list[Sent]:
         self.store.open()
@@ -100,9 +101,7 @@ class Outbox:
             ) from None
 
     def hand_on(self) -> int | None:
-        """Hand on what has been committed, a bounded number. Raises when the queue's engine does not take it. None: all that
-        it has seen is held back, and behind that there may be more.
-        """
+        """Hand on a bounded number. Raises when the queue's engine does not take it. None: all that it saw is held back."""
         end = time.monotonic() + LOOKS / 1000
         while True:
             handed_on, held_back = self._hand_on_some()
@@ -326,8 +325,8 @@ class Outbox:
     def _work(self, lead: Leader) -> bool:
         """Whether this relay is the one at work now. If not, it has waited for a while."""
         self.store.open()
-        if self._for_others:
-            self._for_others = False
+        if self._for_others and time.monotonic() > self._gave_way + LATER / 1000:
+            self._for_others, self._gave_way = False, time.monotonic()
             lead.leave()
             away = 2 * POLL
         else:
