@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, BadOption, Call, Hook, Outgoing, Queue
+from bide import AsyncQueue, BadOption, Call, CancelResult, Hook, OutcomeUnknown, Outgoing, Queue
 from bide.queue import outbox
+from tests.queue.test_outbox_handed_on import die
 
 
 class Traced(Hook):
@@ -106,3 +107,27 @@ async def test_what_a_hook_of_the_relay_spoils_stays_in_its_place_until_the_hook
             await queue.relay(wait=False)
         info = await queue.get(topic="t", key="k")
     assert info.body == "newest"
+
+
+@pytest.mark.parametrize("key", ["k", None])
+@pytest.mark.parametrize("how", ["sent", "about to send"])
+async def test_a_cancel_whose_hook_spoils_the_message_is_not_sure_what_the_queue_has(
+    make_queue: Callable[..., Any], store: str, own: sqlite3.Connection, tmp_path: Path, how: str, key: str | None
+) -> None:
+    """A relay of another program has the message, and has sent it or is about to."""
+    url, hook = f"memory://{tmp_path.name}", Spoils()
+    with Queue(url, outbox=store) as relay:
+        async with make_queue(url, outbox=store, hooks=[hook]) as queue:
+            hook.bad = None
+            sent = await queue.send("t", "bad", key=key, connection=own)
+            own.commit()
+            go_on = die(relay, after_put=how == "sent")
+            hook.bad = "bad"
+            with pytest.raises(OutcomeUnknown, match=r"A hook has added headers"):
+                await (queue.cancel(sent.id) if key is None else queue.cancel(topic="t", key=key))
+            assert (await queue.stats(outbox.TOPIC)).pending == 0
+            if how != "sent":
+                go_on()
+            assert relay.stats("t").ready == 1
+            if key is not None:
+                assert await queue.cancel(topic="t", key=key) is CancelResult.CANCELLED

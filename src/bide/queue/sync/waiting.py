@@ -7,6 +7,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from bide.engines.base import MAX_BATCH, End, Move, Ref, Stored
+from bide.engines.guard.hooks import BadHook
 from bide.engines.sync import Engine
 from bide.errors import BadMessage, OutcomeUnknown, QueueFull, Unavailable, Unsupported
 from bide.queue import outbox
@@ -63,7 +64,7 @@ class Waiting:
                 results += self._target.cancel([which])
             elif results == [CancelResult.GONE] and not self._target.capabilities.idempotent:
                 self._found(which.id)  # a relay may have handed it on meanwhile
-        except (QueueFull, Unavailable) as error:
+        except (BadHook, QueueFull, Unavailable) as error:
             if CancelResult.CANCELLED in results:
                 raise OutcomeUnknown(
                     "What waited in the outbox is cancelled there. Whether the queue has it, or another message with its "
@@ -89,7 +90,7 @@ class Waiting:
 
     def _withdraw(self, waiting: Sequence[Stored], results: list[CancelResult]) -> None:
         """All of them. Raises at the end, if the queue could not be asked about one."""
-        failed: QueueFull | Unavailable | None = None
+        failed: BadHook | QueueFull | Unavailable | None = None
         for each in waiting:
             if each.state == "dead" or not self._target.capabilities.idempotent:
                 never = each.state == "dead" or not each.attempt  # in the queue
@@ -103,7 +104,7 @@ class Waiting:
                 results += [CancelResult.GONE] if sent is None else self._target.cancel([Ref(sent.id)])
             except (BadMessage, Unsupported, QueueFull, Unavailable) as error:
                 results.append(self.take_out(each.id))
-                if isinstance(error, QueueFull | Unavailable):  # else the queue does not have it
+                if isinstance(error, BadHook | QueueFull | Unavailable):  # else the queue does not have it
                     failed = error
         if failed is not None:
             raise failed
