@@ -1,7 +1,7 @@
 # Generated from ../aio/listening.py by tools/unasync.py; change that file instead.
 """Deliveries one after the other, as `queue.listen` yields them."""
 
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 
 from bide.core.amounts import plural
@@ -10,7 +10,6 @@ from bide.errors import Unavailable
 from bide.logs import Log
 from bide.queue.deliveries import Cycles
 from bide.queue.sync.delivery import Delivery
-from bide.queue.sync.fresh import Place
 from bide.queue.sync.receiving import CAUTION, Receiver
 from bide.wakeable import Signal
 
@@ -18,53 +17,69 @@ _log = Log("bide.intake")
 PATIENCE = 12  # sweeps
 
 
-def listen(opened: Callable[[], Receiver], topics: Sequence[str], limit: int, lease_ms: int) -> Generator[Delivery, None, None]:
-    """Deliveries, one after the other, until the queue is closed; at most `limit` are held, and their leases are renewed.
+class Listening:
+    """Deliveries, one after the other; at most `limit` are held, and their leases are renewed.
 
     Nothing here names a delivery while it is out: one that its user drops is gone at once, and its place is free.
     """
+
+    def __init__(self, receiver: Receiver, topics: Sequence[str], limit: int, lease_ms: int) -> None:
+        self._receiver = receiver
+        self._topics = topics
+        self._limit = limit
+        self._lease_ms = lease_ms
+        self._held: set[Hold] = set()
+        self._freed = Signal()
+        self._cycles = Cycles()
+        self._full = 0  # sweeps since there was room
+        self._fresh = receiver.fresh.new_place()
+
+    def next(self) -> Delivery:
+        """The next one that is still held. A close may take some out meanwhile, and then raises Unavailable."""
+        while True:
+            with suppress(IndexError):
+                while (delivery := self._fresh.popleft()).hold not in self._held:
+                    pass
+                return delivery
+            self._bring()
+
+    def _bring(self) -> None:
+        receiver, held, freed = self._receiver, self._held, self._freed
+        freed.clear()
+        receiver.fresh.check()
+        receiver.see_to_leases()
+        if len(held) < self._limit:
+            with receiver.asking() as asked:
+                room, wait = self._limit - len(held), SWEEP if held else CAUTION
+                receiver.fill(self._fresh, self._topics, room, self._lease_ms, wait, asked=asked)
+                receiver.keep(self._fresh, self._lease_ms, asked.until or 0, held, freed)
+            self._full = 0
+            return
+        freed.wait(SWEEP)
+        self._full += 1
+        if len(held) == self._limit:
+            self._cycles.collect()
+        if self._full == PATIENCE:
+            many = plural(self._limit, "message")
+            _log.warning("listen(%r) has held %s for a minute without an end: see limit=", self._topics[0], many)
+
+    def close(self) -> None:
+        """Give back what nobody has taken."""
+        try:
+            self._receiver.fresh.give_back(self._fresh)
+        finally:
+            self._receiver.fresh.leave(self._fresh)
+
+
+def listen(opened: Callable[[], Receiver], topics: Sequence[str], limit: int, lease_ms: int) -> Generator[Delivery, None, None]:
+    """Deliveries, one after the other, until the queue is closed."""
     receiver = opened()
-    held: set[Hold] = set()
-    freed = Signal()
-    cycles = Cycles()
-    full = 0
-    fresh = receiver.fresh.new_place()
+    listening = Listening(receiver, topics, limit, lease_ms)
     try:
         while True:
-            freed.clear()
-            receiver.fresh.check()
-            receiver.see_to_leases()
-            if len(held) < limit:
-                with receiver.asking() as asked:
-                    wait = SWEEP if held else CAUTION
-                    receiver.fill(fresh, topics, limit - len(held), lease_ms, wait, asked=asked)
-                    receiver.keep(fresh, lease_ms, asked.until or 0, held, freed)
-                full = 0
-            else:
-                freed.wait(SWEEP)
-                full += 1
-                if len(held) == limit:
-                    cycles.collect()
-            if full == PATIENCE:
-                _log.warning(
-                    "listen(%r) has held %s for a minute without an end: see limit=", topics[0], plural(limit, "message")
-                )
-            while following := _following(fresh, held):
-                yield following.pop()
+            yield listening.next()
     except Unavailable:
         if not receiver.fresh.closed:
             raise
     finally:
-        try:
-            receiver.fresh.give_back(fresh)
-        finally:
-            receiver.fresh.leave(fresh)
-
-
-def _following(fresh: Place, held: Collection[Hold]) -> list[Delivery]:
-    """The next one that is still held, if there is one. A close may take some out meanwhile."""
-    with suppress(IndexError):
-        while (delivery := fresh.popleft()).hold not in held:
-            pass
-        return [delivery]
-    return []
+        listening.close()
