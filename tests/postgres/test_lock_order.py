@@ -196,30 +196,6 @@ def test_a_lease_that_is_over_ends_at_its_turn_in_the_transaction_of_a_caller(ur
     made.close()
 
 
-@pytest.mark.parametrize("twice", [False, True])
-def test_what_comes_back_while_an_earlier_message_is_waited_for_is_told_as_running(postgres_url: str, twice: bool) -> None:
-    """As it was when the call began; its place in the order has passed, or is another since it has lost its key."""
-    made, another = opened(postgres_url), opened(postgres_url)
-    made.put([NewMessage("t", b"1", key="c")])
-    [taken] = made.claim(["t"], 1, HOUR).messages
-    [first] = [each.id for each in made.put([NewMessage("t", b"1", key="B", delay=HOUR)])]
-    refs = [Ref(id=id) for id in ([taken.id, first, first] if twice else [taken.id, first])]
-    with (
-        ThreadPoolExecutor(1) as threads,
-        psycopg.connect(postgres_url, autocommit=True) as other,
-        psycopg.connect(postgres_url) as own,
-    ):
-        own.execute("select from bide.message where key = 'B' for update")
-        calling = threads.submit(made.cancel, refs)
-        wait_until_one_waits(other, calling)
-        another.put([NewMessage("t", b"2", key="c", if_exists="replace", delay=HOUR)])
-        assert another.settle([End("t", taken.id, taken.token, "retry", delay=HOUR)]) == ["scheduled"]
-        own.rollback()
-        assert [each.value for each in calling.result()] == ["running", "cancelled", "gone"][: len(refs)]
-    made.close()
-    another.close()
-
-
 def wait_until_one_waits(other: psycopg.Connection, calling: Future[Any]) -> None:
     waiting = "select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
     while other.execute(waiting).fetchone() is None:

@@ -19,10 +19,14 @@ begin
 end $$;
 
 create or replace function bide.move_by_ids(
-    ids bigint[], delays bigint[], ats bigint[], origins text[], longest bigint, us bigint, wall bigint, told boolean
+    ids bigint[], delays bigint[], ats bigint[], origins text[], longest bigint, us bigint, wall bigint, told boolean,
+    seen bigint[], of_id bigint, of_due bigint
 ) returns text[] language plpgsql as $$
+-- seen: the others are told as gone that have not these due times; a null may be any. And all of them are, unless the message of_id
+-- is pending and due at of_due; null if that doesn't matter.
 declare
     now bigint := us / 1000;
+    holds boolean := of_id is null;
     answered text[] := array_fill(null::text, array[cardinality(ids)]);
     ended bigint[] := '{}';
     moved bigint[] := '{}';
@@ -33,9 +37,13 @@ declare
     firsts bigint[] := '{}';
     each record;
 begin
-    for each in select * from bide.named_all(ids, now) loop
-        if each.until is not null then
+    for each in select * from bide.named_all(ids || of_id, now) loop
+        if each.number > cardinality(ids) then
+            holds := each.until is null and not each.over and each.due = of_due;
+        elsif each.until is not null then
             answered[each.number] := 'running';
+        elsif each.due <> seen[each.number] then
+            answered[each.number] := 'gone';
         elsif each.over then
             ended := ended || each.id;
         else
@@ -52,6 +60,9 @@ begin
             answered[each.number] := 'moved';
         end if;
     end loop;
+    if not holds then
+        return array_fill('gone'::text, array[cardinality(ids)]);
+    end if;
     delete from bide.message m where m.id = any (ended);
     update bide.message m set
         due = g.due, since = s.since, by_clock = g.instant, began = null,
@@ -104,6 +115,7 @@ declare
     takes_back boolean := bide.takes_back(request);
     n bigint;
     of_key text;
+    leased boolean;
     known record;
 begin
     perform bide.limit_waiting(request);
@@ -116,11 +128,11 @@ begin
         end if;
     elsif answered is null then
         answered := array_fill(null::text, array[cardinality(ids)]);
-        for n, of_key in select * from bide.turns(ids, topics, keys) loop
+        for n, of_key, leased in select * from bide.turns(ids, topics, keys) loop
             if takes_back then
                 perform bide.take_back(ids[n], topics[n], of_key, now);
             end if;
-            select f.* into known from bide.named_one(ids[n], topics[n], of_key, now) as f;
+            select f.* into known from bide.named_one(ids[n], topics[n], of_key, leased, now) as f;
             if known.id is null then
                 answered[n] := case when exists (select 1 from bide.dead d where d.id = ids[n]) then 'dead' else 'gone' end;
             elsif known.until is not null then
@@ -159,6 +171,7 @@ declare
     takes_back boolean := bide.takes_back(request);
     n bigint;
     of_key text;
+    leased boolean;
     known record;
 begin
     perform bide.limit_waiting(request);
@@ -168,7 +181,9 @@ begin
         end if;
     end if;
     if answered is null and bide.are_ids(ids) and not (takes_back and bide.any_over(ids, now)) then
-        answered := bide.move_by_ids(ids, delays, ats, origins, longest, us, wall, request is not null);
+        answered := bide.move_by_ids(
+            ids, delays, ats, origins, longest, us, wall, request is not null, null, null, null
+        );
         if request is not null then
             insert into bide.answer (name, born, answers) values (request, now, answered);
         else
@@ -176,11 +191,11 @@ begin
         end if;
     elsif answered is null then
         answered := array_fill(null::text, array[cardinality(ids)]);
-        for n, of_key in select * from bide.turns(ids, topics, keys) loop
+        for n, of_key, leased in select * from bide.turns(ids, topics, keys) loop
             if takes_back then
                 perform bide.take_back(ids[n], topics[n], of_key, now);
             end if;
-            select f.* into known from bide.named_one(ids[n], topics[n], of_key, now) as f;
+            select f.* into known from bide.named_one(ids[n], topics[n], of_key, leased, now) as f;
             if known.id is null then
                 answered[n] := case when exists (select 1 from bide.dead d where d.id = ids[n]) then 'dead' else 'gone' end;
             elsif known.until is not null then
@@ -248,7 +263,7 @@ begin
     for each in  -- see turns; the first of a key gets it
         select d.* from bide.dead d where d.id = any (revived[1:places]) order by d.key, d.died, d.id for update
     loop
-        if each.key is not null and exists (select 1 from bide.named_one(null, of, each.key, now)) then
+        if each.key is not null and exists (select 1 from bide.named_one(null, of, each.key, null, now)) then
             keyless := keyless + 1;
             each.key := null;
         end if;

@@ -1,10 +1,11 @@
 -- The messages that a caller names: by their ids, or by their topics and keys.
 
-create or replace function bide.named_one(of_id bigint, of text, of_key text, now bigint)
+create or replace function bide.named_one(of_id bigint, of text, of_key text, leased boolean, now bigint)
 returns table (id bigint, topic text, due bigint, until bigint, since bigint, over boolean) language plpgsql as $$
 -- The message by its id, or by its topic and key. It is locked if it is pending: one that is leased is not changed, and its holder
 -- must not wait for whoever only learns that it is running. An expired one ends now. With an id, the key is the one that the message
--- had when turns gave it its place: one that has lost it was running then, is out of its place, and is told as running.
+-- had when turns gave it its place, and leased whether it was then: if it has lost its key, it is out of its place, and is told as
+-- running.
 #variable_conflict use_column
 declare
     it bide.message;
@@ -13,7 +14,7 @@ begin
     loop
         named := coalesce(of_id, (select m.id from bide.message m where m.topic = of and m.key = of_key));
         select m.* into it from bide.message m where m.id = named;
-        if of_id is not null and of_key is not null and it.key is null and it.until is null then
+        if leased and of_key is not null and it.key is null and it.until is null then
             it.until := now;
         end if;
         exit when it.id is null or it.until is not null;
@@ -32,20 +33,22 @@ begin
     end if;
 end $$;
 
-create or replace function bide.turns(ids bigint[], topics text[], keys text[]) returns table (number bigint, key text)
-language sql as $$
+create or replace function bide.turns(ids bigint[], topics text[], keys text[])
+returns table (number bigint, key text, leased boolean) language sql as $$
 -- The places of what is named, in the order in which all calls lock messages, so that no two wait for each other: by topic and
--- key, and without a key by id. What names one message twice keeps its order. And the keys.
-    select g.number, it.key from unnest(ids, topics, keys) with ordinality as g(id, topic, key, number)
-    left join bide.message m on m.id = any (array[g.id]),
-        lateral (select coalesce(m.topic, g.topic) as topic, coalesce(m.key, g.key) as key) as it
+-- key, and without a key by id. What names one message twice keeps its order. A dead letter has the place to which it may come back.
+-- And the keys, and which of those that are named by ids are leased.
+    select g.number, it.key, m.until >= 0 from unnest(ids, topics, keys) with ordinality as g(id, topic, key, number)
+    left join bide.message m on m.id = any (array[g.id])
+    left join bide.dead d on d.id = any (array[g.id]),
+        lateral (select coalesce(m.topic, d.topic, g.topic) as topic, coalesce(m.key, d.key, g.key) as key) as it
     order by it.topic collate "C", it.key collate "C", case when it.key is null then g.id end, g.number
 $$;
 
 create or replace function bide.named_all(ids bigint[], now bigint)
 returns table (number bigint, id bigint, topic text, due bigint, until bigint, since bigint, over boolean) language plpgsql as $$
--- Messages by their ids. The pending ones are locked in order; `over`: it has expired. One that was not pending then is not locked,
--- since that would be out of order: if it has come back meanwhile, it was running when this began, and is told as running.
+-- Messages by their ids. The pending ones are locked in order; `over`: it has expired. One that came back meanwhile is out of order:
+-- nobody is waited for, and if somebody has it, it is told as running.
 #variable_conflict use_column
 declare
     pending boolean[] := array_fill(false, array[cardinality(ids)]);
@@ -54,6 +57,17 @@ begin
         select g.number, m.id, m.topic, m.due, coalesce(m.since, m.due), coalesce(m.expires <= now, false)
         from unnest(ids) with ordinality as g(id, number) join bide.message m on m.id = any (array[g.id])
         where coalesce(m.until, -1) < 0 order by m.topic, m.key, m.id for update of m
+    loop
+        pending[number] := true;
+        return next;
+    end loop;
+    if true = all (pending) then
+        return;
+    end if;
+    for number, id, topic, due, since, over in
+        select g.number, m.id, m.topic, m.due, coalesce(m.since, m.due), coalesce(m.expires <= now, false)
+        from unnest(ids) with ordinality as g(id, number) join bide.message m on m.id = any (array[g.id])
+        where not pending[g.number] and coalesce(m.until, -1) < 0 for update of m skip locked
     loop
         pending[number] := true;
         return next;

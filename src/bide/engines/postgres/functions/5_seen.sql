@@ -47,33 +47,19 @@ set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_ha
 declare
     us bigint := bide.engine_us(given, true);
     answered text[] := case when request is not null then bide.recall(request, us / 1000) end;
-    holds boolean := of_id is null;
-    others bigint[] := '{}';
-    named bigint[];
-    each record;
 begin
     perform bide.limit_waiting(request);
     if answered is null then
         if exists (select 1 from unnest(delays, ats) as g(delay, at) where g.delay > longest or g.at - us / 1000 > longest) then
             raise exception 'too far' using errcode = 'BD001';
         end if;
-        for each in select * from bide.named_all(ids || of_id, us / 1000) loop
-            if each.number > cardinality(ids) then
-                holds := each.until is null and not each.over and each.due = of_due;
-            elsif each.until is null and each.due <> dues[each.number] then
-                others := others || each.number;
-            end if;
-        end loop;
-        named := ids;
-        ids := array(
-            select case when holds and not g.number = any (others) then g.id else 0 end  -- which no message has
-            from unnest(ids) with ordinality as g(id, number) order by g.number
+        answered := bide.move_by_ids(
+            ids, delays, ats, origins, longest, us, bide.wall_ms(given, us), request is not null, dues, of_id, of_due
         );
-        answered := bide.move_by_ids(ids, delays, ats, origins, longest, us, bide.wall_ms(given, us), request is not null);
         if request is not null then
             insert into bide.answer (name, born, answers) values (request, us / 1000, answered);
         else
-            perform bide.refuse_unseen(answered, named, null, null);
+            perform bide.refuse_unseen(answered, ids, null, null);
         end if;
     end if;
     return query select a from unnest(answered) as a;
