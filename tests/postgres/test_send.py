@@ -272,6 +272,11 @@ def test_a_queue_whose_role_only_sends_needs_no_more_rights_than_the_docs_say(
             assert sender.reschedule(topic="u", key="r", delay=5) is RescheduleResult.RUNNING
             running.ack()
         assert sender.cancel(topic="t", key="k") is CancelResult.CANCELLED
+        assert sender.cancel(topic="t", key="k") is CancelResult.GONE
+        ids = [sender.send("t", 9, delay="1h").id for _ in range(2)]
+        assert sender.reschedule(ids[0], delay="2h") is RescheduleResult.MOVED
+        assert list(sender.cancel_many([*ids, ids[0]])) == [CancelResult.CANCELLED] * 2 + [CancelResult.GONE]
+        assert list(sender.cancel_many(ids)) == [CancelResult.GONE] * 2
         refused: list[Callable[[], object]] = [
             lambda: sender.receive("t"),
             sender.stats,

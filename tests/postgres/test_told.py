@@ -12,7 +12,7 @@ import pytest
 from bide import AsyncQueue, Queue
 from bide.engines.postgres import telling
 from bide.engines.postgres.aio.engine import AsyncPostgres
-from bide.engines.postgres.aio.waking import AsyncWaking
+from bide.engines.postgres.aio.waking import MANY, AsyncWaking
 from bide.engines.postgres.sync.waking import Waking
 from bide.engines.postgres.telling import AGAIN
 from tests.sqlite.conftest import Child
@@ -307,36 +307,53 @@ async def test_a_receiver_that_is_cancelled_when_it_was_woken_wakes_another_one(
         await sender.send("t", 1)
         async with asyncio.timeout(20):
             assert [each.body for each in await second] == [1]
+        await asyncio.wait({first})
         assert first.cancelled()
         reading.cancel()
         await asyncio.wait({reading})
 
 
 @pytest.mark.server
-async def test_a_receiver_that_is_cancelled_in_the_claim_for_which_it_was_woken_wakes_another_one(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("many", [1, 2])
+async def test_receivers_that_are_cancelled_in_the_claim_for_which_they_were_woken_wake_another_one(
+    many: int, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_sweeps(monkeypatch)
     async with AsyncQueue(postgres_url) as sender, AsyncQueue(postgres_url) as receiver:
         waking = await waking_of(receiver)
-        first = asyncio.create_task(receiver.receive("t", wait=60))
+        receivers = [asyncio.create_task(receiver.receive("t", wait=60))]
         await once(lambda: waking._listening is not None and time.monotonic() > waking._since + 2 * max(AGAIN))
         await once(lambda: len(waking._asleep) == 1)
-        second = asyncio.create_task(receiver.receive("t", wait=60))
-        await once(lambda: len(waking._asleep) == 2)
+        for number in range(2, many + 2):
+            receivers.append(asyncio.create_task(receiver.receive("t", wait=60)))
+            await once(lambda number=number: len(waking._asleep) == number)  # type: ignore[misc]
+        *doomed, last = receivers
         claim = AsyncPostgres.claim
 
         async def cancelled(self: Any, *args: Any, **options: Any) -> Any:
-            if asyncio.current_task() is first and not first.cancelling():
-                first.cancel()
+            me = asyncio.current_task()
+            if me in doomed and not me.cancelling():
+                me.cancel()
                 await asyncio.sleep(0)
             return await claim(self, *args, **options)
 
         monkeypatch.setattr(AsyncPostgres, "claim", cancelled)
         await sender.send("t", 1)
         async with asyncio.timeout(20):
-            assert [each.body for each in await second] == [1]
-        assert first.cancelled()
+            assert [each.body for each in await last] == [1]
+        await asyncio.wait(doomed)
+        assert all(each.cancelled() for each in doomed)
+
+
+@pytest.mark.server
+async def test_topics_of_single_messages_are_forgotten(postgres_url: str) -> None:
+    async with AsyncQueue(postgres_url) as receiver:
+        waking = await waking_of(receiver)
+        waking._again.update({f"answer.{n}": time.monotonic() - 60 for n in range(MANY)} | {"soon": time.monotonic() + 60})
+        await receiver.receive("t", wait=0.1)
+        waking._heard_of.note(["t"], time.monotonic())
+        waking._note_again("t", looked=time.monotonic())
+        assert waking._again.keys() == {"soon", "t"}
 
 
 @pytest.mark.server

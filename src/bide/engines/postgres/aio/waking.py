@@ -5,12 +5,14 @@ A notification is a hint: a lost one costs a sweep. Through a pooler there are n
 """
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 
 import psycopg
 
+from bide.engines.base import SWEEP
 from bide.engines.postgres.aio.connections import AsyncConnections
 from bide.engines.postgres.layout import filled
 from bide.engines.postgres.limited import AsyncLimited
@@ -25,6 +27,7 @@ POLL = 0.25  # seconds between two looks without notifications
 SILENT = 5.0  # seconds after which the connection that listens is asked whether it is alive
 PING = 1.0  # seconds for its answer
 GONE = 1.0  # seconds: who was woken and has not looked by then was cancelled, and another one looks
+MANY = 1_000  # topics: of more, those are forgotten that nobody has asked for lately
 AWAY = 0.5  # seconds of sleep when the server is away, before the caller tries again
 
 
@@ -45,6 +48,7 @@ class AsyncWaking:
         self._heard_of: Recent = Recent()
         self._looked: Recent = Recent()
         self._again: dict[str, float] = {}  # when somebody has to look again
+        self._most = MANY  # in it, before it is looked through
         self.sends: Telling = Telling()
         self.claims: Telling = Telling()  # of messages that a claim has left; they may be of some of its topics only
         self._closed = False
@@ -82,6 +86,15 @@ class AsyncWaking:
             self._again[topic] = min(each for each in (again, late) if each is not None)
         else:
             self._again.pop(topic, None)
+        if len(self._again) > self._most:
+            self._forget(time.monotonic() - SWEEP)
+            self._most = max(MANY, 2 * len(self._again))
+
+    def _forget(self, past: float) -> None:
+        """Topics of single messages, as of answers: nobody comes for them again, or he looks first."""
+        for topic, at in list(self._again.items()):
+            if at < past and not self._sleepers.has(topic):
+                self._again.pop(topic, None)
 
     async def wait(self, topics: Sequence[str], timeout: float) -> None:
         now = time.monotonic()
@@ -186,13 +199,14 @@ class AsyncWaking:
     def _checks(self) -> list[float]:
         """When to see whether one more has to be woken: who was woken may have looked too early, and not come again."""
         now = time.monotonic()
-        due = [at for topic, at in list(self._again.items()) if self._sleepers.has(topic)]
+        due = [self._again[topic] for topic in self._sleepers.topics() if topic in self._again]
         return [*due, *(at for at in (self._others_sleep + after for after in AGAIN) if at > now)]
 
     def _look_again(self) -> None:
         now = time.monotonic()
-        for topic in [topic for topic, at in list(self._again.items()) if at <= now and self._sleepers.has(topic)]:
+        for topic in [topic for topic in self._sleepers.topics() if self._again.get(topic, math.inf) <= now]:
             self._note_again(topic, looked=now)
+            self._again[topic] = min(self._again.get(topic, math.inf), now + GONE)  # this one may be cancelled, too
             self._sleepers.wake([topic])
 
     async def close(self) -> None:

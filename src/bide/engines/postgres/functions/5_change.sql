@@ -134,7 +134,7 @@ begin
             end if;
             select f.* into known from bide.named_one(ids[n], topics[n], of_key, leased, now) as f;
             if known.id is null then
-                answered[n] := case when exists (select 1 from bide.dead d where d.id = ids[n]) then 'dead' else 'gone' end;
+                answered[n] := case when exists (select 1 from bide.dead_letter(ids[n])) then 'dead' else 'gone' end;
             elsif known.until is not null then
                 answered[n] := 'running';
             else
@@ -197,7 +197,7 @@ begin
             end if;
             select f.* into known from bide.named_one(ids[n], topics[n], of_key, leased, now) as f;
             if known.id is null then
-                answered[n] := case when exists (select 1 from bide.dead d where d.id = ids[n]) then 'dead' else 'gone' end;
+                answered[n] := case when exists (select 1 from bide.dead_letter(ids[n])) then 'dead' else 'gone' end;
             elsif known.until is not null then
                 answered[n] := 'running';
             else

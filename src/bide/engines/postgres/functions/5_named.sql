@@ -33,6 +33,14 @@ begin
     end if;
 end $$;
 
+create or replace function bide.dead_letter(of_id bigint) returns table (topic text, key text) language plpgsql as $$
+-- Of a message that is dead. A role that only sends can't see it.
+begin
+    if has_table_privilege('bide.dead', 'select') then
+        return query select d.topic, d.key from bide.dead d where d.id = of_id;
+    end if;
+end $$;
+
 create or replace function bide.turns(ids bigint[], topics text[], keys text[])
 returns table (number bigint, key text, leased boolean) language sql as $$
 -- The places of what is named, in the order in which all calls lock messages, so that no two wait for each other: by topic and
@@ -40,7 +48,7 @@ returns table (number bigint, key text, leased boolean) language sql as $$
 -- And the keys, and which of those that are named by ids are leased.
     select g.number, it.key, m.until >= 0 from unnest(ids, topics, keys) with ordinality as g(id, topic, key, number)
     left join bide.message m on m.id = any (array[g.id])
-    left join bide.dead d on d.id = any (array[g.id]),
+    left join lateral bide.dead_letter(g.id) as d on m.id is null,
         lateral (select coalesce(m.topic, d.topic, g.topic) as topic, coalesce(m.key, d.key, g.key) as key) as it
     order by it.topic collate "C", it.key collate "C", case when it.key is null then g.id end, g.number
 $$;
@@ -111,7 +119,7 @@ $$;
 create or replace function bide.not_found(answered text[], ids bigint[]) returns text[] language sql as $$
 -- The answers, with those of messages that are not there: they are dead letters, or gone.
     select coalesce(array_agg(
-        coalesce(g.answer, case when exists (select 1 from bide.dead d where d.id = g.id) then 'dead' else 'gone' end)
+        coalesce(g.answer, case when exists (select 1 from bide.dead_letter(g.id)) then 'dead' else 'gone' end)
         order by g.number
     ), '{}') from unnest(answered, ids) with ordinality as g(answer, id, number)
 $$;
