@@ -6,13 +6,15 @@ from unittest.mock import patch
 
 import pytest
 
-from bide import AsyncQueue, OutcomeUnknown, Outgoing, Unavailable, Where
+from bide import AsyncQueue, OutcomeUnknown, Outgoing, Queue, Unavailable, Where
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.presence import HASTE
+from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.topology import slot_of
 from tests.redis.away import COLOURS, SHARDS, Either, engine_of, frozen, keys_of
 from tests.servers.cluster import RedisCluster
+from tests.servers.redis import RedisServer
 
 MANY = 4  # messages of each shard
 both_colours = pytest.mark.parametrize("colour", COLOURS)
@@ -38,6 +40,13 @@ async def back(other: Either) -> None:
     missing = True
     while missing:
         missing = bool((await other.do("stats")).missing)
+
+
+def begin_reshard(url: str, shards: int) -> None:
+    with Queue(url) as queue:
+        source: Any = queue.session.setup.source
+        with source.plain.resharding() as work:
+            assert work.begin(shards)
 
 
 @both_colours
@@ -141,15 +150,15 @@ async def test_what_a_shard_cancelled_whose_answer_was_lost_is_not_told_as_gone(
     async def lose(self: Any, *args: Any) -> Any:
         answer = await cancel(self, *args)
         if self.number == 2 and not lost:
-            lost.append(self.connections.server.place)
-            raise OutcomeUnknown("the answer was lost")
+            lost.append(f"{self.place} did not answer in time.")
+            raise OutcomeUnknown(lost[0])
         return answer
 
     def lose_in_thread(self: Any, *args: Any) -> Any:
         answer = cancel(self, *args)
         if self.number == 2 and not lost:
-            lost.append(self.connections.server.place)
-            raise OutcomeUnknown("the answer was lost")
+            lost.append(f"{self.place} did not answer in time.")
+            raise OutcomeUnknown(lost[0])
         return answer
 
     async with AsyncQueue(masters_url) as queue, Either(masters_url, colour) as other:
@@ -158,6 +167,7 @@ async def test_what_a_shard_cancelled_whose_answer_was_lost_is_not_told_as_gone(
         with pytest.raises(OutcomeUnknown, match="8 in all") as told:
             await other.do("cancel_all", "t")
         assert lost[0] in str(told.value)
+        assert "does not answer" not in str(told.value)
         assert (await queue.stats("t")).pending == 0
 
 
@@ -229,3 +239,50 @@ async def test_a_call_that_fails_and_the_log_name_the_server_that_is_away(
                     with pytest.raises((OutcomeUnknown, Unavailable), match=told):
                         await other.do("send", "t", "late", key=keys_of(2, MANY + 1)[-1])
     assert f"{place} has not answered for" in caplog.text
+
+
+@both_colours
+@pytest.mark.parametrize("verb", ["requeue", "purge"])
+async def test_ids_of_many_shards_wait_once_for_their_one_server(
+    redis_server: RedisServer, redis_url: str, monkeypatch: pytest.MonkeyPatch, colour: str, verb: str
+) -> None:
+    url, asked = f"{redis_url}?shards=6&timeout=0.2", set[int]()
+    how = {"state": "dead"} if verb == "purge" else {}
+    shard: Any = AsyncShard if colour == "async" else Shard
+    name = "purge_dead" if verb == "purge" else verb
+    change = getattr(shard, name)
+
+    def count(self: Any, *args: Any, **options: Any) -> Any:
+        asked.add(self.number)
+        return change(self, *args, **options)
+
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        ids = [each.id for each in await queue.send_many("t", [Outgoing(1, key=f"k{i}") for i in range(30)])]
+        await other.do("stats")
+        monkeypatch.setattr(shard, name, count)
+        redis_server.freeze()
+        try:
+            with pytest.raises((OutcomeUnknown, Unavailable)):
+                await other.do(verb, "t", ids=ids, **how)
+        finally:
+            redis_server.thaw()
+        assert len(asked) == 1
+
+
+@both_colours
+@pytest.mark.parametrize("verb", ["requeue", "purge"])
+@pytest.mark.parametrize("shards", [1, 3])
+async def test_ids_in_shards_that_this_program_has_not_heard_of_are_changed(
+    redis_url: str, colour: str, verb: str, shards: int
+) -> None:
+    url, how = f"{redis_url}?shards={shards}", {"state": "dead"} if verb == "purge" else {}
+    async with Either(url, colour) as other:
+        await other.do("send", "other")
+        await asyncio.to_thread(begin_reshard, url, 4)
+        async with AsyncQueue(url) as queue:
+            ids = [each.id for each in await queue.send_many("t", range(8))]
+            assert min(name_of(id).shard for id in ids) >= shards
+            for delivery in await queue.receive("t", limit=8):
+                await delivery.bury("broken")
+            assert await other.do(verb, "t", ids=ids, **how) == 8
+            assert (await queue.stats("t")).dead == 0

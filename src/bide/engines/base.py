@@ -1,13 +1,16 @@
 """The words of the seam: what its verbs take and answer, and what an engine may be able to do."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from bide.clock import Clock
 from bide.core.when import MAX_DELAY_MS, Planned, planned, planned_at
+from bide.errors import BideError, OutcomeUnknown
 from bide.types import State, Stats
+
+E = TypeVar("E", bound=Exception)
 
 MAX_BATCH = 1_000  # messages in one call, so that no server is held up by one of them
 OPERATION_MS = 600_000  # how long an operation is remembered
@@ -250,7 +253,7 @@ class Swept(msgspec.Struct, frozen=True):
     keyless: int = 0  # of those requeued, how many came back without their key: a newer message holds it
     missing: Sequence[str] = ()  # servers that did not answer, of an engine that has several: what they have was left as it is
     unconfirmed: str = ""  # all was done, and this says why a part of it may be undone by a failover
-    refused: Sequence[str] = ()  # servers that refused to go on, and why: the rest of what they have was left as it is
+    refused: Sequence[str] = ()  # a sentence of each server that failed: the rest of what it has was left, as far as is known
 
     def __add__(self, other: "Swept") -> "Swept":
         """What two parts of an engine did of one page."""
@@ -264,15 +267,13 @@ class Swept(msgspec.Struct, frozen=True):
         )
 
 
-def note_left(error: Exception, left: Sequence[Swept | None]) -> None:
-    """Of a batch over several servers, for each item: which server left it, and why, or None. Users are told by the text."""
-    vars(error)["by item"] = left
-
-
-def left_of(error: Exception) -> Sequence[Swept | None]:
-    """What was noted; nothing for an error that concerns the whole batch."""
-    noted: Sequence[Swept | None] = vars(error).get("by item", ())
-    return noted
+def as_one(errors: Sequence[E]) -> E:
+    """What to raise where several parts failed, and none was done: it tells of each. OutcomeUnknown, if one of them is."""
+    first = next((each for each in errors if isinstance(each, OutcomeUnknown)), errors[0])
+    told = dict.fromkeys(map(str, errors))
+    if len(told) == 1 or not isinstance(first, BideError):
+        return first
+    return type(first)(" ".join(told))
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 from bide.core import options
 from bide.core.amounts import plural
 from bide.core.when import duration_ms
-from bide.engines.base import Scanned, Stored, Swept
+from bide.engines.base import Scanned, Stored, Swept, as_one
 from bide.errors import BadOption, BideError, ConfirmTimeout, OutcomeUnknown, Unavailable
 from bide.types import Page, Stats, Where
 
@@ -49,9 +49,9 @@ class Step(NamedTuple):
     keyless: int = 0
     running: int = 0
     missing: tuple[str, ...] = ()  # servers that did not answer: what the others have is done
-    refused: tuple[str, ...] = ()  # servers that refused, and why: the same
+    refused: tuple[str, ...] = ()  # a sentence of each server that failed otherwise: the same
     unconfirmed: str = ""  # why a failover may undo a part of what is done
-    error: BideError | None = None  # of the first that failed, if all did that were asked
+    error: BideError | None = None  # of those that failed, if all did that were asked
 
     def plus(self, other: "Step") -> "Step":
         """What both have done together."""
@@ -75,8 +75,9 @@ class Step(NamedTuple):
     @property
     def left(self) -> str:
         """What to say if a part was left as it was."""
-        silent = f"{', '.join(self.missing)} does not answer and may have some of the messages." if self.missing else ""
-        return " ".join(filter(None, [silent, *self.refused]))
+        silent = [each for each in self.missing if not any(f"{each} " in told for told in self.refused)]
+        named = f"{', '.join(silent)} does not answer and may have some of the messages." if silent else ""
+        return " ".join(filter(None, [named, *self.refused]))
 
     def check(self) -> None:
         """At the end. Raises OutcomeUnknown if a server did not answer or refused, or its error as it is if no other was asked;
@@ -93,8 +94,11 @@ class Step(NamedTuple):
 
 def complete(found: C) -> C:
     """What has all that there is: for a caller that decides by it, and does not only show it."""
-    if found.missing:
-        raise Unavailable(f"{', '.join(found.missing)} does not answer and may have some of the messages: try again later.")
+    told = [f"{', '.join(found.missing)} does not answer and may have some of the messages."] if found.missing else []
+    if isinstance(found, Swept):
+        told += found.refused
+    if told:
+        raise Unavailable(f"{' '.join(told)} Try again later.")
     return found
 
 
@@ -106,7 +110,7 @@ class Absent:
         self._refused: set[str] = set()
         self.parts: set[Hashable] = set()  # of the engine, that are not asked again
         self.did: bool = False  # whether any part was asked for messages and did not fail
-        self._error: BideError | None = None
+        self._errors: list[BideError] = []
         self._unconfirmed = ""
 
     def heard(self, found: C) -> C:
@@ -119,7 +123,8 @@ class Absent:
     def leave(self, parts: Iterable[Hashable], error: BideError) -> None:
         """These parts of the engine failed: ask for nothing more that they have."""
         self.parts.update(parts)
-        self._error = self._error or error
+        self._errors.append(error)
+        self._refused.add(str(error))
 
     def short(self, why: str) -> None:
         """A page was done and not confirmed, unless this is empty."""
@@ -128,7 +133,7 @@ class Absent:
     def left_out(self, step: Step) -> Step:
         """The last step, which names them."""
         missing, refused = tuple(sorted(self._servers)), tuple(sorted(self._refused))
-        error = None if self.did else self._error
+        error = None if self.did or not self._errors else as_one(self._errors)
         return step._replace(missing=missing, refused=refused, unconfirmed=self._unconfirmed, error=error)
 
 

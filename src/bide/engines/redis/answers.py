@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from bide.engines.base import left_of, note_left
+from bide.engines.base import as_one
 from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown
 
 Told: TypeAlias = tuple[Sequence[int], Sequence[Any] | Exception]
@@ -16,14 +16,11 @@ def together(count: int, parts: Iterable[Told]) -> list[Any]:
     """
     answers: list[Any] = [None] * count
     done: list[Any] = [None] * count  # also what is not confirmed
-    left: list[Any] = [None] * count
     failures: list[BideError] = []
     some = False
     for indexes, told in parts:
         if isinstance(told, BideError):
             failures.append(told)
-            for i, why in zip(indexes, left_of(told), strict=False):
-                left[i] = why
         elif isinstance(told, Exception):
             raise told
         known = (isinstance(told, OutcomeUnknown) and told.answers) if isinstance(told, Exception) else told
@@ -35,9 +32,7 @@ def together(count: int, parts: Iterable[Told]) -> list[Any]:
             for i, answer in zip(indexes, told.done, strict=bool(told.done)):
                 done[i] = answer
     if failures:
-        failure = _failure(failures, answers, done, some=some)
-        note_left(failure, left)
-        raise failure
+        raise _failure(failures, answers, done, some=some)
     return answers
 
 
@@ -74,14 +69,14 @@ def _failure(failures: Sequence[BideError], answers: Sequence[Any], done: Sequen
     lost = [each for each in failures if not isinstance(each, ConfirmTimeout)]
     if not lost:
         return ConfirmTimeout(str(failures[0]), answers=answers if some else (), done=done)
-    first = next((each for each in lost if isinstance(each, OutcomeUnknown)), lost[0])
+    whole = as_one(lost)
     if not some and len(lost) == len(failures):
-        return first
-    if isinstance(first, OutcomeUnknown) and first.answers:  # it says so
-        return OutcomeUnknown(str(first), answers=answers, done=done)
+        return whole
+    if any(isinstance(each, OutcomeUnknown) and each.answers for each in lost):  # it says so
+        return OutcomeUnknown(str(whole), answers=answers, done=done)
     rest = "were done" if len(lost) == len(failures) else "were done, though not all of them are confirmed"
     error = OutcomeUnknown(
-        f"{first} That is about one part of several: others of the batch {rest}.", answers=answers, done=done
+        f"{whole} That is about one part of several: others of the batch {rest}.", answers=answers, done=done
     )
-    error.__cause__ = first
+    error.__cause__ = whole
     return error

@@ -2,15 +2,16 @@
 """Changing many messages of a topic, page by page. Each function yields how far it has come."""
 
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Sequence
 from functools import partial
 from typing import TypeAlias
 
 from bide.core.amounts import plural
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import MAX_BATCH, Ref, Stored, Swept, left_of
+from bide.engines.base import MAX_BATCH, Ref, Stored, Swept, as_one
 from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown
 from bide.queue.choosing import PAGE, Absent, Choice, Step, share
+from bide.rounds import AsyncRound
 from bide.types import CancelResult, State
 
 Told: TypeAlias = tuple[Step, Sequence[str], BideError | None]
@@ -191,14 +192,12 @@ async def _changed(
     if not asked:
         return Step()
     did, left, error = await change(asked)
-    absent.did = absent.did or len(left) < len(asked)
+    parts = {part_of[id] for id in left}
     if error is not None:
-        why = dict(zip(asked, left_of(error), strict=False))
-        for id in left:
-            if (swept := why.get(id)) is None:
-                raise error
-            absent.heard(swept)
-        absent.leave([part_of[id] for id in left], error)
+        if None in parts:  # there is no other
+            raise error
+        absent.leave(parts, error)
+    absent.did = absent.did or len(left) < len(asked)
     return did
 
 
@@ -212,7 +211,27 @@ async def _swept(call: Callable[[], Awaitable[Swept]], ids: Sequence[str], absen
 
 
 async def _cancelled(engine: AsyncEngine, ids: Sequence[str], absent: Absent) -> Told:
-    """What became of messages that were pending a moment ago, where a server says so."""
+    """What became of messages that were pending a moment ago. Each part of the engine is asked in a call of its own, so that an
+    error is about that part alone.
+    """
+    parts: dict[Hashable, list[str]] = {}
+    for id in ids:
+        parts.setdefault(engine.part_of(Ref(id)), []).append(id)
+
+    async def cancel(part: Sequence[str]) -> Told:
+        return await _cancelled_of(engine, part, absent)
+
+    did, left, errors = Step(), list[str](), list[BideError]()
+    for told in await AsyncRound(list(parts.values()), cancel).answers():
+        if isinstance(told, Exception):
+            raise told
+        did, left = did.plus(told[0]), [*left, *told[1]]
+        errors += [told[2]] if told[2] is not None else []
+    return did, left, as_one(errors) if errors else None
+
+
+async def _cancelled_of(engine: AsyncEngine, ids: Sequence[str], absent: Absent) -> Told:
+    """The same of one part."""
     answers: Sequence[CancelResult | None]
     failed: BideError | None = None
     try:

@@ -99,6 +99,11 @@ class AsyncShard:
         await self.calls.ask("expect", (), self.clock.known, patience=patience)
 
     @property
+    def place(self) -> str:
+        """Which server has it now, for people."""
+        return self.connections.server.place
+
+    @property
     def silent(self) -> bool:
         """Whether its server does not answer, as far as is known."""
         return self.connections.server.presence.silent
@@ -121,13 +126,13 @@ class AsyncShard:
         return self.is_away() and not self.connections.server.presence.refusal
 
     def left(self, error: BideError) -> Swept:
-        """Of a page, when it did not answer, or refused."""
-        server = self.connections.server
-        if not isinstance(error, (Unavailable, OutcomeUnknown)):
+        """Of a page that failed with it. What it may have done, or why it refused, its own sentence tells."""
+        presence = self.connections.server.presence
+        if not isinstance(error, Unavailable) or not presence.silent:
             return Swept(0, False, refused=[str(error)])
-        if server.presence.refusal:
-            return Swept(0, False, refused=[f"{server.presence.state}."])
-        return Swept(0, False, missing=[server.place])
+        if presence.refusal:
+            return Swept(0, False, refused=[f"{presence.state}."])
+        return Swept(0, False, missing=[self.place])
 
     async def unblock(self, number: int) -> bool:
         """Wake a blocked listener; False when it is not blocked, or not yet. A server that is away is not waited for.

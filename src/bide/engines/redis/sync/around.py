@@ -4,10 +4,10 @@
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
-from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Swept, Tended, note_left
+from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Swept, Tended, as_one
 from bide.engines.redis.failures import BRIEF
 from bide.engines.redis.presence import HASTE
 from bide.engines.redis.protocol import delivering, sending
@@ -16,8 +16,6 @@ from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
 from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown, Unavailable
 from bide.rounds import Round
-
-E = TypeVar("E", bound=Exception)
 
 SOON = 0.5  # seconds
 LEASE = 1_000  # ms, of what is released at once
@@ -119,34 +117,37 @@ class Around:
     def sweep(self, ids: Sequence[str] | None, call: Callable[[Shard, int, float | None], Swept]) -> Swept:
         """Change a page of many, or those with these ids. `call`: what a shard does, after how many of others, in which time.
 
-        A shard that does not answer, or refuses, is left out and named, if another one does it. While another server may do it,
-        none is waited for longer than a moment.
+        A shard that fails is left out and told of, if another one does it. While another server may do it, none is waited for
+        longer than a moment, and none for each of its shards. If none does it, the error tells of each server.
         """
-        concerned = None if ids is None else {name_of(id).shard for id in ids}
-        servers = {shard.connections for shard in self._shards if concerned is None or shard.number in concerned}
         did, answered, failed = Swept(0, False), False, dict[Shard, BideError]()
+        concerned = None if ids is None else {name_of(id).shard for id in ids}
+        try:
+            self._shards.hear_of(concerned or (), HASTE if len(self._shards) > 1 else None)
+        except BideError as error:  # nobody knows of some of them
+            failed[self._shards.anchor] = error
+        servers = {shard.place for shard in self._shards if concerned is None or shard.number in concerned}
         for patience in (HASTE, None) if len(servers) > 1 else (None,):
+            silent = set[str]()  # servers that were waited for
             for shard in self._shards.one_after_another():
                 if concerned is not None and shard.number not in concerned:
                     continue
                 if not isinstance(failed.get(shard), Unavailable | None):  # what it may have done would be told as gone
                     continue
                 try:
-                    if patience is not None and shard.is_away():
+                    if shard.place in silent or (patience is not None and shard.is_away()):
                         raise shard.absence()
                     did, answered = did + call(shard, did.count, patience), True
                     failed.pop(shard, None)
                 except BideError as error:
                     failed[shard] = error
+                    if shard.silent:
+                        silent.add(shard.place)
             if answered or not failed:
                 break
-        left = {shard.number: shard.left(why) for shard, why in failed.items()}
         if failed and not answered:
-            worst = _worst(failed.values())
-            if len(self._shards) > 1:
-                note_left(worst, [left.get(name_of(id).shard) for id in ids or ()])
-            raise worst
-        return sum(left.values(), did)
+            raise as_one(list(_by_server(failed).values()))
+        return sum((shard.left(why) for shard, why in failed.items()), did)
 
     def pause(self, topic: str, paused: bool) -> None:
         """Raises OutcomeUnknown if some shards have done it, and others have not; ConfirmTimeout if all have, and not all of
@@ -163,7 +164,7 @@ class Around:
         short = [each for each in (*told, counted) if isinstance(each, ConfirmTimeout)]
         failed = {shard: each for shard, each in zip(asked, told, strict=True) if each is not None and each not in short}
         if failed and len(failed) == len(asked):
-            raise _worst(failed.values())
+            raise as_one(list(failed.values()))
         if counted is not None and counted not in short:
             failed[self._shards.anchor] = counted
         if failed:
@@ -228,7 +229,7 @@ def _in_part(done: str, failed: Mapping[Shard, Exception]) -> Exception:
     for shard, error in failed.items():
         if not isinstance(error, BideError):
             return error
-        left = left + shard.left(error)
+        left = left + (Swept(0, False, missing=[shard.place]) if isinstance(error, OutcomeUnknown) else shard.left(error))
     but = [f"not everywhere: {' '.join(left.refused)}"] if left.refused else []
     if left.missing:
         where = f"perhaps not where {', '.join(left.missing)} has its messages"
@@ -236,9 +237,13 @@ def _in_part(done: str, failed: Mapping[Shard, Exception]) -> Exception:
     return OutcomeUnknown(f"{done}, but {' And '.join(but)}")
 
 
-def _worst(failures: Collection[E]) -> E:
-    """What to raise where nothing is known to be done: something may have been, or the first."""
-    return next((each for each in failures if isinstance(each, OutcomeUnknown)), next(iter(failures)))
+def _by_server(failed: Mapping[Shard, BideError]) -> dict[str, BideError]:
+    """One error of each: what a shard may have done comes before what others of its server have not."""
+    found: dict[str, BideError] = {}
+    for shard, error in failed.items():
+        if shard.place not in found or isinstance(error, OutcomeUnknown):
+            found[shard.place] = error
+    return found
 
 
 def _compare(now: int, shards: Sequence[Shard]) -> None:

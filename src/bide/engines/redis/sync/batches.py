@@ -4,7 +4,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from bide.engines.base import Hold, Ref, note_left
+from bide.engines.base import Hold, Ref
 from bide.engines.redis.answers import Told, in_pieces, part_of, together
 from bide.engines.redis.failures import PARTS, RENEWAL
 from bide.engines.redis.namespace import Namespace
@@ -109,14 +109,15 @@ class Batches:
         def ask(part: tuple[Shard, list[int]]) -> list[Told]:
             shard, indexes = part
             told: list[Told] = []
+            failed: BideError | None = None
             for first in range(0, len(indexes), sending.PART):
                 some = indexes[first : first + sending.PART]
                 try:
                     if (brief or told) and shard.is_away():
-                        raise shard.absence()
+                        raise failed or shard.absence()
                     told.append((some, call(shard, [items[i] for i in some])))
                 except BideError as error:
-                    note_left(error, [shard.left(error)] * len(some))
+                    failed = failed or (None if isinstance(error, ConfirmTimeout) else error)
                     told.append((some, error))
             return told
 
@@ -139,8 +140,6 @@ class Batches:
     def _shards_of(self, items: Sequence[T], shard_of: Callable[[T], int]) -> list[tuple[Shard, list[int]]]:
         """Which of a batch go where. A shard that is not known may be new; if it is not, any other says that it has nothing."""
         parts = sending.by_shard(items, shard_of)
-        if not all(number in self._namespace.live for number in parts):
-            self._shards.anchor.tell_time()
-        shards = {shard.number: shard for shard in self._shards}
+        shards = self._shards.hear_of(parts)
         any_shard = next(iter(shards.values()))
         return [(shards.get(number, any_shard), indexes) for number, indexes in parts.items()]

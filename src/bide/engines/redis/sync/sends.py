@@ -17,7 +17,7 @@ from bide.engines.redis.protocol import sending
 from bide.engines.redis.spread import Generation, Spread
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
-from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown, Unavailable
+from bide.errors import BideError, ConfirmTimeout, Unavailable
 from bide.ids import lane
 from bide.rounds import Round
 from bide.types import Sent
@@ -117,7 +117,7 @@ class Sends:
                             found.append(self._told(shard, messages, some, spread, current, now))
                         error = found[-1][1]
                         if isinstance(error, Exception) and (shard.silent or not isinstance(error, ConfirmTimeout)):
-                            failed[number] = shard.absence() if isinstance(error, OutcomeUnknown) else error
+                            failed[number] = shard.absence() if isinstance(error, ConfirmTimeout) else error
                         left = [i for i in left if i not in found[-1][0]]
         return found
 

@@ -3,7 +3,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from bide.engines.redis.client import Address
@@ -65,6 +65,12 @@ class Shards:
         while left := next((shard for shard in self if shard not in done), None):
             done.add(left)
             yield left
+
+    def hear_of(self, numbers: Collection[int], patience: float | None = None) -> Mapping[int, Shard]:
+        """All by their numbers. If one of these is not known it may be new, so shard 0 is asked, which would know of it."""
+        if not all(number in self._namespace.live for number in numbers):
+            self.anchor.tell_time(patience)
+        return self._now().by_number
 
     @property
     def live(self) -> list[Shard]:
