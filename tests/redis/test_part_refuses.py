@@ -325,6 +325,21 @@ async def test_what_the_others_did_and_did_not_confirm_is_told_too(
                 await other.do(verb, "t", **options)
 
 
+@both_colours
+async def test_what_was_not_tried_of_a_large_batch_is_told(masters: RedisCluster, url: str, colour: str) -> None:
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        ids = [each.id for each in await queue.send_many("t", [Outgoing(1, key=f"k{i}") for i in range(2_500)])]
+        async with refusing(masters, queue, NO_RIGHT, 2):
+            with pytest.raises(
+                OutcomeUnknown, match=r"others of the batch were done\. The last 1,500 of 2,500 were not tried\.$"
+            ):
+                await other.do("cancel_many", ids)
+            with pytest.raises(
+                OutcomeUnknown, match=r"others of the batch were done\. The last 1,500 of 2,500 were not tried\.$"
+            ):
+                await other.do("send_many", "u", [Outgoing(1, key=f"k{i}") for i in range(2_500)])
+
+
 REFUSED = "8 messages had moved or ended before, or were refused."
 
 

@@ -52,9 +52,9 @@ class Collected(Generic[R]):
             raise ConfirmTimeout(text, operations=self._operations, answers=self._answers, done=self._done) from self._short
         return cast("list[R]", self._answers)
 
-    def stop(self, error: BideError) -> None:
-        """The next part failed. Raises an error in place of its own, which would not be true of the parts that were done.
-        One that stays has an operation also for each message of the parts after it.
+    def stop(self, error: BideError, count: int) -> None:
+        """The next part failed, of so many. Raises an error in place of its own, which would not be true of the parts that were
+        done, or not tried. One that stays has an operation also for each message of the parts after it.
         """
         told = error if isinstance(error, OutcomeUnknown) else OutcomeUnknown("")
         named = [*self._operations, *told.operations]
@@ -64,12 +64,18 @@ class Collected(Generic[R]):
         answers += [None] * (self._count - len(answers))
         done = [*self._done, *(told.done or told.answers)]
         done += [None] * (self._count - len(done))
+        left = self._count - self.done - count
+        partly = any(each is not None for each in told.answers)  # it says that others were done, which are of its own part
+        untried = f" The last {left:,} of {self._count:,} were not tried." if left and partly else ""
         if self._short is not None or (self._answers and not self._new):
             short = f", {self._unconfirmed:,} of them not confirmed" if self._short is not None else ""
-            text = f"{self.done:,} of {self._count:,} were done{short}, then: {error}"
+            text = f"{self.done:,} of {self._count:,} were done{short}, then: {error}{untried}"
             raise OutcomeUnknown(text, operations=named, answers=answers, done=done) from error
         if self._new and self._answers:
             sent = cast("list[Sent]", self._answers)
-            text = f"{len(sent):,} of {self._count:,} messages were accepted, then: {error}"
+            text = f"{len(sent):,} of {self._count:,} messages were accepted, then: {error}{untried}"
             raise PartlySent(text, sent, error) from error
         told.operations, told.answers, told.done = told.operations and named, told.answers and answers, told.done and done
+        if untried:
+            text = f"{error}{untried}"
+            raise OutcomeUnknown(text, operations=told.operations, answers=told.answers, done=told.done) from error

@@ -25,6 +25,7 @@ async def in_parts(
     """A call for each thousand, or for as many as there is room for. One that is not confirmed was done, so the rest follows,
     and ConfirmTimeout is raised at the end.
     """
+    part: Sequence[T] = ()
     try:
         while collected.done < len(items):
             part = items[collected.done : collected.done + MAX_BATCH]
@@ -35,7 +36,7 @@ async def in_parts(
             except ConfirmTimeout as short:
                 collected.fall_short(short, len(part))
     except BideError as error:
-        collected.stop(error)
+        collected.stop(error, len(part))
         raise
     return collected.result()
 
