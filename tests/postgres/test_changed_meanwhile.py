@@ -127,6 +127,17 @@ def test_a_dead_letter_that_is_requeued(
     assert set(answers[:2]) <= {"cancelled", "moved"}
 
 
+@pytest.mark.parametrize("call", [cancelled, moved])
+def test_what_a_transaction_sends_that_is_committed(
+    postgres_url: str, engine: Postgres, another: Postgres, call: Callable[..., list[str]]
+) -> None:
+    first = put(engine, "B")
+    with psycopg.connect(postgres_url) as own:
+        [sent] = another.put([NewMessage("t", b"1", key="c", delay=HOUR)], connection=own)
+        answers = while_it_waits(postgres_url, "B", lambda: call(engine, sent.id, first), own.commit)
+    assert set(answers) <= {"cancelled", "moved"}
+
+
 def test_a_dead_letter_that_is_requeued_is_locked_in_order(postgres_url: str, engine: Postgres, another: Postgres) -> None:
     """By a call that names one message twice, and so locks one by one. Others have the dead letter, and want a later one."""
     [dead] = engine.put([NewMessage("t", b"2", key="a", past=DEAD)])

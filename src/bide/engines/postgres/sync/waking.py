@@ -120,9 +120,10 @@ class Waking:
             self._leave(sleeper, signal, cancelled=True)
             raise
         self._leave(sleeper, signal)
-        for topic in topics:  # the caller looks now
-            if self._again.get(topic, end) < time.monotonic():
-                self._again.pop(topic, None)
+        now = time.monotonic()
+        for topic in topics:
+            if self._again.get(topic, math.inf) < now:
+                self._again[topic] = now + GONE  # the caller looks now
 
     def _is_over(self, sleeper: Sleeper[str]) -> bool:
         return self._closed or sleeper.woken_by is not None
