@@ -412,3 +412,19 @@ async def test_what_one_server_did_of_a_page_before_it_refused_is_told(
         with pytest.raises(OutcomeUnknown, match=r"it took nothing All else is done, 250 in all"):
             await other.do(verb, "t", ids=[each.id for each in dead], **how)
         assert (await other.do("stats", "t")).dead == 450
+
+
+@pytest.mark.parametrize("shard", [1, 2])
+@full_ones_do_it
+async def test_a_reshard_of_which_a_server_takes_no_word_has_begun(
+    masters: RedisCluster, url: str, shard: int, how: str
+) -> None:
+    async with AsyncQueue(url) as queue:
+        await sent(queue, dead=False)
+        async with refusing(masters, queue, how, shard):
+            began = await bide(url, "reshard", "6", "--no-wait")
+        assert (began.code, began.out) == (1, "")
+        assert "New messages go to 6 shards, but not all servers have been told." in began.err
+        assert WHY[how] in began.err
+        again = await bide(url, "reshard", "6", "--no-wait")
+        assert (again.code, again.out.splitlines()[0]) == (0, "New messages go to 6 shards.")

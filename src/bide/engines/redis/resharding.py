@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from bide.core.amounts import plural
+from bide.engines.base import Swept
 from bide.engines.redis.failures import REMEMBERED, OtherSpread
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.spread import MOST, Generation, Spread
@@ -20,7 +21,7 @@ from bide.engines.redis.sync.nodes import Cluster
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
 from bide.engines.redis.topology import well_placed
-from bide.errors import BadOption, ConfigError, Unavailable
+from bide.errors import BadOption, BideError, ConfigError, OutcomeUnknown, Unavailable
 from bide.types import Stats
 
 LONGEST = 30.0  # seconds for the new shards to learn which topics are paused, while they are paused and resumed
@@ -155,9 +156,25 @@ class Resharding:
         return Emptying(len(shards), pending, dead, gates, seconds)
 
     def _tell_all(self, shards: Sequence[Shard]) -> None:
-        """All shards learn of it, and with them all who come there: also those that have never had a message."""
-        for shard in (self._shards.anchor, *shards):
-            shard.calls.pin()
+        """All shards learn of it, and with them all who come there: also those that have never had a message.
+
+        Shard 0 knows it already, and so it is done. Of several shards that fail on one server, the first is asked.
+        """
+        self._shards.anchor.calls.pin()
+        failed: dict[object, Swept] = {}
+        for shard in shards:
+            if shard.connections not in failed:
+                try:
+                    shard.calls.pin()
+                except BideError as error:
+                    failed[shard.connections] = shard.left(error)
+        if failed:
+            left = sum(failed.values(), Swept(0, False))
+            why = [*left.refused, *(f"{place} does not answer." for place in left.missing)]
+            raise OutcomeUnknown(
+                f"New messages go to {plural(self.size, 'shard')}, but not all servers have been told. {' '.join(why)} "
+                "Programs go on meanwhile. When that is mended, call it again: it goes on where it was."
+            )
 
 
 def _topics(shard: Shard) -> Iterator[tuple[str, Stats]]:
