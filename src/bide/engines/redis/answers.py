@@ -23,10 +23,10 @@ def together(count: int, parts: Iterable[Told]) -> list[Any]:
             failures.append(told)
         elif isinstance(told, Exception):
             raise told
-        known = (isinstance(told, OutcomeUnknown) and told.answers) if isinstance(told, Exception) else told
-        if known:
-            some = True
-            for i, answer in zip(indexes, known, strict=True):
+        sure = (isinstance(told, OutcomeUnknown) and told.answers) if isinstance(told, Exception) else told
+        if sure:
+            some = some or not isinstance(told, Exception) or any(each is not None for each in sure)
+            for i, answer in zip(indexes, sure, strict=True):
                 answers[i] = done[i] = answer
         if isinstance(told, OutcomeUnknown):
             for i, answer in zip(indexes, told.done, strict=bool(told.done)):
@@ -56,12 +56,22 @@ def in_pieces(told: Iterable[Sequence[Told] | Exception]) -> Iterator[Told]:
         yield from each
 
 
-def part_of(told: Sequence[Any] | ConfirmTimeout, indexes: Sequence[int]) -> Sequence[Any] | ConfirmTimeout:
+def known(error: BideError, count: int) -> Sequence[Any]:
+    """What became of each of a batch of so many that failed; None where that is not known."""
+    return (isinstance(error, OutcomeUnknown) and (error.done or error.answers)) or [None] * count
+
+
+def part_of(told: Sequence[Any] | BideError, indexes: Sequence[int]) -> Sequence[Any] | BideError:
     """The answers to some of a batch."""
-    if not isinstance(told, ConfirmTimeout):
+    if not isinstance(told, Exception):
         return [told[i] for i in indexes]
+    if not indexes:
+        return []
+    if not isinstance(told, OutcomeUnknown):
+        return told
     answers, done = ([each[i] for i in indexes] if each else [] for each in (told.answers, told.done))
-    return ConfirmTimeout(str(told), answers=answers, done=done) if indexes else []
+    kind = ConfirmTimeout if isinstance(told, ConfirmTimeout) else OutcomeUnknown
+    return kind(str(told), answers=answers, done=done)
 
 
 def _failure(failures: Sequence[BideError], answers: Sequence[Any], done: Sequence[Any], *, some: bool) -> BideError:

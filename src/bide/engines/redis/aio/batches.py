@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from bide.engines.base import Hold, Ref
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.aio.shards import AsyncShards
-from bide.engines.redis.answers import Told, in_pieces, part_of, together
+from bide.engines.redis.answers import Told, in_pieces, known, part_of, together
 from bide.engines.redis.failures import PARTS, RENEWAL
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.protocol import sending
@@ -50,31 +50,31 @@ class AsyncBatches:
         call: Callable[[AsyncShard, Sequence[T]], Awaitable[R]],
         gone: object,
     ) -> list[Any]:
-        answers: list[Any] = [gone] * len(items)
-        left, asked, unconfirmed = list(range(len(items))), list[Generation](), set[int]()
-        short: ConfirmTimeout | None = None
+        """What shards of an older spread know nothing of, those of the next one are asked for."""
+        told = list[Told]()
+        left, asked = list(range(len(items))), list[Generation]()
         while left and (rest := [each for each in self._namespace.generations if each not in asked]):
             generation = rest[0]
             asked.append(generation)
+            found: Sequence[Any] | BideError
             try:
-                got = await self.by_shard(
+                found = await self.by_shard(
                     left,
                     lambda i, generation=generation: self._namespace.shard_of_ref(refs[i], generation),  # type: ignore[misc]
                     lambda shard, some: call(shard, [items[i] for i in some]),
                 )
-            except ConfirmTimeout as error:
-                if not error.done:
-                    raise
-                short, got = error, list(error.done)
-                known = error.answers or [None] * len(left)
-                unconfirmed.update(i for i, answer in zip(left, known, strict=True) if answer is None)
-            for i, answer in zip(left, got, strict=True):
-                answers[i] = answer
-            left = [i for i in left if answers[i] == gone and refs[i].id is None]
-        if short is not None:
-            known = [None if i in unconfirmed else answer for i, answer in enumerate(answers)]
-            raise ConfirmTimeout(str(short), answers=known if len(unconfirmed) < len(answers) else (), done=answers)
-        return answers
+            except BideError as error:
+                found = error
+            answers = known(found, len(left)) if isinstance(found, BideError) else found
+            unknown = [k for k, answer in enumerate(answers) if answer == gone and refs[left[k]].id is None]
+            if isinstance(found, BideError) and gone is None:  # nor is it known which they are
+                unknown = []
+            if not told and not unknown and not isinstance(found, BideError):  # as it mostly is
+                return list(found)
+            ended = [k for k in range(len(left)) if k not in unknown]
+            told.append(([left[k] for k in ended], part_of(found, ended)))
+            left = [left[k] for k in unknown]
+        return together(len(items), [*told, (left, [gone] * len(left))])
 
     async def by_shard(
         self,
