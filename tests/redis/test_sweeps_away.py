@@ -5,6 +5,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from msgspec.structs import replace
 
 from bide import AsyncQueue, OutcomeUnknown, Outgoing, Queue, Unavailable, Where
 from bide.engines.redis.aio.shard import AsyncShard
@@ -12,6 +13,7 @@ from bide.engines.redis.presence import HASTE
 from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.topology import slot_of
+from bide.types import Stats
 from tests.redis.away import COLOURS, SHARDS, Either, engine_of, frozen, keys_of
 from tests.servers.cluster import RedisCluster
 from tests.servers.redis import RedisServer
@@ -286,3 +288,23 @@ async def test_ids_in_shards_that_this_program_has_not_heard_of_are_changed(
                 await delivery.bury("broken")
             assert await other.do(verb, "t", ids=ids, **how) == 8
             assert (await queue.stats("t")).dead == 0
+
+
+@both_colours
+async def test_a_purge_goes_on_if_a_server_is_back_that_was_not_counted(
+    masters: RedisCluster, masters_url: str, monkeypatch: pytest.MonkeyPatch, colour: str
+) -> None:
+    async with AsyncQueue(masters_url) as queue, Either(masters_url, colour) as other:
+        await sent(queue, dead=False)
+        engine = other.queue.session.engine()
+        verbs: Any = await engine if colour == "async" else engine
+        stats = await queue.stats("t")
+        counted = replace(stats, ready=MANY, missing=["a server"])
+
+        async def count(*args: Any, **options: Any) -> Stats:
+            return counted
+
+        monkeypatch.setattr(verbs, "stats", count if colour == "async" else lambda *args, **options: counted)
+        with pytest.raises(OutcomeUnknown, match=f"a server does not answer .* {SHARDS * MANY} in all"):
+            await other.do("purge", "t", state="ready")
+        assert (await queue.stats("t")).pending == 0

@@ -145,7 +145,7 @@ async def _stored(engine: AsyncEngine, topic: str, state: State, absent: Absent)
         return sys.maxsize
     stats = absent.heard(await engine.stats(topic))
     told: int = getattr(stats, state)
-    return sys.maxsize if stats.about else told
+    return sys.maxsize if stats.about or stats.missing else told
 
 
 async def purge_chosen(engine: AsyncEngine, topic: str, choice: Choice) -> AsyncGenerator[Step, None]:

@@ -141,7 +141,7 @@ def _stored(engine: Engine, topic: str, state: State, absent: Absent) -> int:
         return sys.maxsize
     stats = absent.heard(engine.stats(topic))
     told: int = getattr(stats, state)
-    return sys.maxsize if stats.about else told
+    return sys.maxsize if stats.about or stats.missing else told
 
 
 def purge_chosen(engine: Engine, topic: str, choice: Choice) -> Generator[Step, None, None]:
