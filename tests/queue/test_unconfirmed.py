@@ -183,3 +183,42 @@ async def test_what_was_cancelled_before_the_engine_went_away_is_told(queue: Any
     await be_short(queue, "cancel", AWAY)
     with pytest.raises(Unavailable):
         await queue.cancel_many(sent[1_000:])
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (AWAY, r"it is away Others of the batch were done\.$"),
+        (OutcomeUnknown("one shard is away", answers=[CancelResult.CANCELLED, None]), "one shard is away$"),
+    ],
+)
+async def test_what_was_cancelled_before_others_were_taken_back_is_told(queue: Any, error: Any, told: str) -> None:
+    sent = await queue.send_many("t", range(4))
+    running = await queue.receive("t", limit=2)
+    await be_short(queue, "cancel", False, error)
+    await take_back_at_once(queue)
+    with pytest.raises(OutcomeUnknown, match=told) as unknown:
+        await queue.cancel_many([sent[2], *(each.id for each in running), sent[3]])
+    again = error.answers if isinstance(error, OutcomeUnknown) else [None, None]
+    assert unknown.value.answers == [CancelResult.CANCELLED, *again, CancelResult.CANCELLED]
+
+
+async def test_what_is_not_confirmed_of_those_taken_back_is_told_beside_the_others(queue: Any) -> None:
+    sent = await queue.send_many("t", range(4))
+    running = await queue.receive("t", limit=2)
+    await be_short(queue, "cancel", False, True)
+    await take_back_at_once(queue)
+    with pytest.raises(ConfirmTimeout, match="All 4 were done, but 2 of them not confirmed") as short:
+        await queue.cancel_many([sent[2], *(each.id for each in running), sent[3]])
+    assert short.value.answers == [CancelResult.CANCELLED, None, None, CancelResult.CANCELLED]
+
+
+async def take_back_at_once(queue: Any) -> None:
+    """As if leases had ended meanwhile."""
+    opened = getattr(queue, "inner", queue).session.open()
+    receiver = (await opened if isinstance(queue, AsyncQueue) else opened).receiver
+
+    async def take_back() -> bool:
+        return True
+
+    receiver.take_back = take_back if isinstance(queue, AsyncQueue) else lambda: True

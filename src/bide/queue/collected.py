@@ -79,3 +79,19 @@ class Collected(Generic[R]):
         if untried:
             text = f"{error}{untried}"
             raise OutcomeUnknown(text, operations=told.operations, answers=told.answers, done=told.done) from error
+
+
+def of_part(error: BideError, asked: Sequence[int], answers: Sequence[object | None]) -> BideError:
+    """What to raise for all of a batch, of which a call about those that were `asked` failed. `answers`: of the others."""
+    if all(each is None for each in answers) and len(asked) == len(answers):
+        return error
+    known, done = list(answers), list(answers)
+    told = error if isinstance(error, OutcomeUnknown) else OutcomeUnknown("")
+    for place, heard in ((known, told.answers), (done, told.done or told.answers)):
+        for i, answer in zip(asked, heard, strict=False):
+            place[i] = answer
+    some = any(each is not None for each in known)
+    if isinstance(error, ConfirmTimeout):
+        return ConfirmTimeout(str(error), answers=known if some else (), done=done)
+    rest = " Others of the batch were done." if some and not told.answers else ""
+    return OutcomeUnknown(f"{error}{rest}", answers=known, done=done)

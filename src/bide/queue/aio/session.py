@@ -4,7 +4,7 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from msgspec.structs import replace
 
@@ -17,7 +17,7 @@ from bide.queue.aio.opened import AsyncOpened
 from bide.queue.aio.parts import in_parts, may_be_stored, put_as_room_comes, put_in_parts, put_with_room
 from bide.queue.aio.receiving import AsyncReceiver
 from bide.queue.aio.sent import askable
-from bide.queue.collected import Collected
+from bide.queue.collected import Collected, of_part
 from bide.queue.deliveries import DEPENDS, depends_on
 from bide.queue.envelope import held, info
 from bide.queue.outbox import concerns
@@ -266,18 +266,30 @@ class AsyncSession:
 
     async def _cancel_part(self, opened: AsyncOpened, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:
         """Those of an outbox first: the call that may not be confirmed comes last, when all of the part was asked for."""
-        alone = [i for i, each in enumerate(refs) if opened.outbox is not None and concerns(each)]
-        apart = {i: await self.cancel(refs[i], connection) for i in alone}
-        others = [each for i, each in enumerate(refs) if i not in apart]
-        results = await opened.engine.cancel(others, connection=connection) if others else []
-        if connection is None and CancelResult.RUNNING in results and await opened.receiver.take_back():
-            running = [i for i, result in enumerate(results) if result is CancelResult.RUNNING]
-            again = await opened.engine.cancel([others[i] for i in running])
-            for i, result in zip(running, again, strict=True):
-                results[i] = result
-        for i, result in apart.items():
-            results.insert(i, result)
-        return results
+        found: list[CancelResult | None] = [None] * len(refs)
+
+        async def ask(asked: Sequence[int]) -> None:
+            try:
+                answers = await opened.engine.cancel([refs[i] for i in asked], connection=connection)
+            except BideError as error:
+                raise of_part(error, asked, found) from error.__cause__
+            for i, answer in zip(asked, answers, strict=True):
+                found[i] = answer
+
+        others = list[int]()
+        for i, each in enumerate(refs):
+            if opened.outbox is not None and concerns(each):
+                found[i] = await self.cancel(each, connection)
+            else:
+                others.append(i)
+        if others:
+            await ask(others)
+        running = [i for i in others if found[i] is CancelResult.RUNNING]
+        if connection is None and running and await opened.receiver.take_back():
+            for i in running:
+                found[i] = None  # until it is known
+            await ask(running)
+        return cast("list[CancelResult]", found)
 
     async def reschedule(self, move: Move, connection: object | None = None) -> RescheduleResult:
         opened = await self.open()

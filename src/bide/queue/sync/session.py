@@ -4,7 +4,7 @@
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from msgspec.structs import replace
 
@@ -13,7 +13,7 @@ from bide.engines.registry import Guarded
 from bide.engines.sync import Engine
 from bide.errors import BadOption, BideError, ConfigError, Exists, Unavailable, Unsupported
 from bide.queue.affinity import Affinity
-from bide.queue.collected import Collected
+from bide.queue.collected import Collected, of_part
 from bide.queue.deliveries import DEPENDS, depends_on
 from bide.queue.envelope import held, info
 from bide.queue.outbox import concerns
@@ -264,18 +264,30 @@ class Session:
 
     def _cancel_part(self, opened: Opened, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:
         """Those of an outbox first: the call that may not be confirmed comes last, when all of the part was asked for."""
-        alone = [i for i, each in enumerate(refs) if opened.outbox is not None and concerns(each)]
-        apart = {i: self.cancel(refs[i], connection) for i in alone}
-        others = [each for i, each in enumerate(refs) if i not in apart]
-        results = opened.engine.cancel(others, connection=connection) if others else []
-        if connection is None and CancelResult.RUNNING in results and opened.receiver.take_back():
-            running = [i for i, result in enumerate(results) if result is CancelResult.RUNNING]
-            again = opened.engine.cancel([others[i] for i in running])
-            for i, result in zip(running, again, strict=True):
-                results[i] = result
-        for i, result in apart.items():
-            results.insert(i, result)
-        return results
+        found: list[CancelResult | None] = [None] * len(refs)
+
+        def ask(asked: Sequence[int]) -> None:
+            try:
+                answers = opened.engine.cancel([refs[i] for i in asked], connection=connection)
+            except BideError as error:
+                raise of_part(error, asked, found) from error.__cause__
+            for i, answer in zip(asked, answers, strict=True):
+                found[i] = answer
+
+        others = list[int]()
+        for i, each in enumerate(refs):
+            if opened.outbox is not None and concerns(each):
+                found[i] = self.cancel(each, connection)
+            else:
+                others.append(i)
+        if others:
+            ask(others)
+        running = [i for i in others if found[i] is CancelResult.RUNNING]
+        if connection is None and running and opened.receiver.take_back():
+            for i in running:
+                found[i] = None  # until it is known
+            ask(running)
+        return cast("list[CancelResult]", found)
 
     def reschedule(self, move: Move, connection: object | None = None) -> RescheduleResult:
         opened = self.open()
