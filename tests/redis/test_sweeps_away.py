@@ -291,20 +291,22 @@ async def test_ids_in_shards_that_this_program_has_not_heard_of_are_changed(
 
 
 @both_colours
-async def test_a_purge_goes_on_if_a_server_is_back_that_was_not_counted(
-    masters: RedisCluster, masters_url: str, monkeypatch: pytest.MonkeyPatch, colour: str
+@pytest.mark.parametrize("verb", ["requeue", "purge"])
+async def test_a_change_of_all_goes_on_if_a_server_is_back_that_was_not_counted(
+    masters: RedisCluster, masters_url: str, monkeypatch: pytest.MonkeyPatch, colour: str, verb: str
 ) -> None:
+    how = {"state": "dead"} if verb == "purge" else {}
     async with AsyncQueue(masters_url) as queue, Either(masters_url, colour) as other:
-        await sent(queue, dead=False)
+        await sent(queue, dead=True)
         engine = other.queue.session.engine()
         verbs: Any = await engine if colour == "async" else engine
         stats = await queue.stats("t")
-        counted = replace(stats, ready=MANY, missing=["a server"])
+        counted = replace(stats, dead=MANY, missing=["a server"])
 
         async def count(*args: Any, **options: Any) -> Stats:
             return counted
 
         monkeypatch.setattr(verbs, "stats", count if colour == "async" else lambda *args, **options: counted)
         with pytest.raises(OutcomeUnknown, match=f"a server does not answer .* {SHARDS * MANY} in all"):
-            await other.do("purge", "t", state="ready")
-        assert (await queue.stats("t")).pending == 0
+            await other.do(verb, "t", **how)
+        assert (await queue.stats("t")).dead == 0

@@ -113,6 +113,11 @@ class Absent:
         self._errors: list[BideError] = []
         self._unconfirmed = ""
 
+    @property
+    def silent(self) -> bool:
+        """Whether one did not answer yet."""
+        return bool(self._servers)
+
     def heard(self, found: C) -> C:
         self._servers.update(found.missing)
         if isinstance(found, Swept):

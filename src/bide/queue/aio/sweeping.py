@@ -74,13 +74,14 @@ async def requeue_named(
 async def requeue_all(engine: AsyncEngine, topic: str, delay: int, spread: int) -> AsyncGenerator[Step, None]:
     absent = Absent()
     total = await count_dead(engine, topic, absent)
+    most = sys.maxsize if absent.silent else total  # a server that is back has more
     step, more = Step(), True
-    while more and step.done < total:
-        count = min(MAX_BATCH, total - step.done)
+    while more and step.done < most:
+        count = min(MAX_BATCH, most - step.done)
         begin, over = share(total, step.done, count, spread)
         page = absent.heard(await engine.requeue(topic, delay=delay + begin, over=over, limit=count))
         done, more = step.done + page.count, page.more
-        step = Step(done, total, done, step.keyless + page.keyless)
+        step = Step(done, max(total, done), done, step.keyless + page.keyless)
         yield step
     yield absent.left_out(step)
 

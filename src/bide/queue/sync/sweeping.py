@@ -72,13 +72,14 @@ def requeue_named(engine: Engine, topic: str, ids: Sequence[str], delay: int, sp
 def requeue_all(engine: Engine, topic: str, delay: int, spread: int) -> Generator[Step, None, None]:
     absent = Absent()
     total = count_dead(engine, topic, absent)
+    most = sys.maxsize if absent.silent else total  # a server that is back has more
     step, more = Step(), True
-    while more and step.done < total:
-        count = min(MAX_BATCH, total - step.done)
+    while more and step.done < most:
+        count = min(MAX_BATCH, most - step.done)
         begin, over = share(total, step.done, count, spread)
         page = absent.heard(engine.requeue(topic, delay=delay + begin, over=over, limit=count))
         done, more = step.done + page.count, page.more
-        step = Step(done, total, done, step.keyless + page.keyless)
+        step = Step(done, max(total, done), done, step.keyless + page.keyless)
         yield step
     yield absent.left_out(step)
 
