@@ -61,8 +61,8 @@ async def test_ids_of_a_server_that_is_away(masters: RedisCluster, masters_url: 
             ended = await bide(f"{masters_url}&timeout=1", "requeue", "t", *ids)
     assert ended.code == 1
     assert ended.out == (
-        f"Requeued {2 * MANY} of {3 * MANY} dead letters of t. {MANY} messages had moved or ended before, or could not be "
-        "reached.\n"
+        f"Requeued {2 * MANY} of {3 * MANY} dead letters of t. "
+        f"{MANY} messages had moved or ended before, or lie with a server that failed.\n"
     )
     assert "run the command again later for the rest" in ended.err
 

@@ -263,11 +263,9 @@ def left_out(step: "Step") -> str:
     parts = []
     if running:
         parts.append(f"{plural(running, 'message')} {'is' if running == 1 else 'are'} with a worker now.")
-    if gone and step.left:
-        why = "could not be reached" if step.missing else "were refused"
-        parts.append(f"{plural(gone, 'message')} had moved or ended before, or {why}.")
-    elif gone:
-        parts.append(f"{plural(gone, 'message')} had moved or ended before.")
+    if gone:
+        perhaps = ", or lie with a server that failed" if step.left else ""
+        parts.append(f"{plural(gone, 'message')} had moved or ended before{perhaps}.")
     return "".join(f" {each}" for each in parts)
 
 
