@@ -37,7 +37,8 @@ def test_a_message_that_fills_the_server_while_it_is_read_keeps_no_others_back(n
             client.config_set("maxmemory", kept + 2**22)
         now = claim(["none"], 1, 1).now + 5_000  # the large one is not tried again yet
         outbox.store.tend(now=now)
-        assert queue.relay(wait=False) == 20
+        sent = queue.stats("t").ready  # some may have found room after the large one
+        assert queue.relay(wait=False) == 20 - sent
         assert queue.stats("t").ready == 20
 
 
