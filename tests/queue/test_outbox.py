@@ -258,7 +258,7 @@ async def test_a_relay_goes_on_after_an_error_of_rights(store: str, own: sqlite3
 
         monkeypatch.setattr(opened.engine, "put", weak)
         for pause in ("SOON", "LATER"):
-            monkeypatch.setattr(f"bide.queue.aio.outbox.{pause}", 1)
+            monkeypatch.setattr(f"bide.queue.aio.relay.{pause}", 1)
         queue.sync.send("t", 1, connection=own)
         own.commit()
         relay = asyncio.create_task(queue.relay())
@@ -325,7 +325,7 @@ async def test_a_relay_waits_longer_each_time_the_queue_is_still_away(
     store: str, own: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for pause, milliseconds in (("SOON", 20), ("LATER", 60_000)):
-        monkeypatch.setattr(f"bide.queue.aio.outbox.{pause}", milliseconds)
+        monkeypatch.setattr(f"bide.queue.aio.relay.{pause}", milliseconds)
     async with AsyncQueue("memory://test_a_relay_waits_longer", outbox=store) as queue:
         opened, tries, enough = await queue.session.open(), list[float](), asyncio.Event()
 

@@ -14,7 +14,7 @@ import pytest
 from bide import CancelResult, OutcomeUnknown, Queue, RescheduleResult, Unavailable, Unsupported
 from bide.engines.base import Move, NewMessage, Ref
 from bide.queue import outbox
-from bide.queue.sync import outbox as sync_outbox
+from bide.queue.sync import relay as sync_relay
 from bide.queue.sync.outbox import Outbox
 from tests.worker.processes import until
 
@@ -90,7 +90,7 @@ def put_off(queue: Queue, monkeypatch: pytest.MonkeyPatch, *, sent: bool = False
 
     with monkeypatch.context() as patch:
         patch.setattr(engine, "put", fail)
-        patch.setattr(outbox_of(queue), "_pause", pause)
+        patch.setattr(sync_relay, "SOON", pause)
         with pytest.raises((OutcomeUnknown, Unavailable)):
             queue.relay(wait=False)
 
@@ -339,7 +339,7 @@ def test_relays_beside_one_another_hand_on_all_that_has_a_few_keys(
     queue: Queue, other: Queue, own: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What one holds back for another is tried again as soon as that one is done, without a look for what nobody tells of."""
-    monkeypatch.setattr(sync_outbox, "SWEEP", 1_000.0)
+    monkeypatch.setattr(sync_relay, "SWEEP", 1_000.0)
     for n in range(1_000):
         queue.send("t", n, key=f"k{n % 3}", if_exists="replace", delay="1h", connection=own)
     own.commit()

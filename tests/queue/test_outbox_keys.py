@@ -93,7 +93,7 @@ def test_what_a_dead_relay_had_is_taken_over_though_each_look_finds_a_later_one_
     queue: Queue, own: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By who calls `relay(wait=False)` from time to time."""
-    monkeypatch.setattr("bide.queue.sync.outbox.SWEEP", 0.0)
+    monkeypatch.setattr("bide.queue.sync.relay.SWEEP", 0.0)
     committed(queue, own, "old")
     queue.send("t", "of another key", key="other", connection=own)
     own.commit()

@@ -1,7 +1,9 @@
 """A relay before a queue of several parts, of which one does not answer: it hands on what is for the others."""
 
 import sqlite3
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -9,12 +11,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bide import OutcomeUnknown, Queue, Unavailable
+from bide import OutcomeUnknown, Queue, Unavailable, Unsupported
 from bide.engines.base import MAX_BATCH, Claimed, End, NewMessage
 from bide.queue import outbox
-from bide.queue.away import Away, Kept
+from bide.queue.away import Away, Kept, Rests
 
 MANY = 2_500  # messages for the part that is away: they come first
+BATCH = 100  # of them, which are sent together
 
 
 class Parts:
@@ -29,7 +32,7 @@ class Parts:
         self._put, self._claim, self._error = opened.engine.put, self.outbox.store.claim, error
         monkeypatch.setattr(opened.engine, "put", self.put)
         monkeypatch.setattr(self.outbox.store, "claim", self.claim)
-        monkeypatch.setattr(self.outbox, "_away", Away(lambda new: new.topic if several else None))
+        monkeypatch.setattr(self.outbox, "_rests", Rests(lambda new: new.topic if several else None))
 
     def put(self, messages: Sequence[NewMessage]) -> Any:
         if any(each.topic == "away" for each in messages):
@@ -94,15 +97,81 @@ def test_a_queue_that_is_away_altogether_is_asked_once(queue: Queue, tmp_path: P
 def test_a_call_ends_though_what_is_held_back_comes_again_all_the_time(
     queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bide.queue.sync.outbox.MOST", 300)
-    monkeypatch.setattr("bide.queue.sync.outbox.LOOKS", 50)
+    monkeypatch.setattr("bide.queue.sync.relay.MOST", 300)
+    monkeypatch.setattr("bide.queue.sync.relay.LOOKS", 50)
     commit(queue, tmp_path, MANY)
     parts = Parts(queue, monkeypatch, several=True, error=Unavailable("Away."))
     settle = parts.outbox.store.settle
-    monkeypatch.setattr(parts.outbox, "_settle", lambda ends: settle([replace(end, delay=0) for end in ends]))
+    monkeypatch.setattr("bide.queue.sync.relay.Relay._settle", lambda _, ends: settle([replace(end, delay=0) for end in ends]))
     with pytest.raises(Unavailable):
         queue.relay(wait=False)
     assert parts.outbox.store.stats(outbox.TOPIC).pending > MANY
+
+
+def test_each_call_tells_what_it_puts_off_while_a_part_rests(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = Parts(queue, monkeypatch, several=True, error=Unavailable("Away."))
+    for call in range(1, 3):
+        commit(queue, tmp_path, BATCH)
+        with pytest.raises(Unavailable, match=r"Away\."):
+            queue.relay(wait=False)
+        assert queue.stats("live").ready == 5 * call
+        assert parts.outbox.store.stats(outbox.TOPIC).leased == BATCH * call
+    assert parts.tries == 1
+
+
+def test_what_is_behind_many_for_a_part_that_rests_is_handed_on_however_long_that_takes(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bide.queue.sync.relay.LOOKS", 0)
+    Parts(queue, monkeypatch, several=True, error=Unavailable("Away."))
+    commit(queue, tmp_path, BATCH)
+    with pytest.raises(Unavailable):
+        queue.relay(wait=False)
+    commit(queue, tmp_path, MANY)
+    with pytest.raises(Unavailable):
+        queue.relay(wait=False)
+    assert queue.stats("live").ready == 10
+
+
+def test_what_is_behind_many_that_the_queue_can_not_take_is_handed_on_however_long_that_takes(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bide.queue.sync.relay.LOOKS", 0)
+    commit(queue, tmp_path, 300)
+    Parts(queue, monkeypatch, several=True, error=Unsupported("Not here."))
+    assert queue.relay(wait=False) == 5
+    assert queue.stats("live").ready == 5
+
+
+def test_a_call_tells_what_it_puts_off_though_another_one_begins_meanwhile(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(queue, tmp_path, BATCH)
+    store = Parts(queue, monkeypatch, several=True, error=Unavailable("Away.")).outbox.store
+    enter, extend = store.gates.enter, store.extend
+    asked, second = threading.Event(), list[Future[int]]()
+
+    def told(*args: Any) -> Any:
+        entered = enter(*args)
+        if entered[0].token is None:
+            asked.set()
+        return entered
+
+    def put_off(*args: Any) -> Any:
+        if not second:
+            second.append(pool.submit(queue.relay, wait=False))
+            assert asked.wait(30)
+        return extend(*args)
+
+    monkeypatch.setattr(store.gates, "enter", told)
+    monkeypatch.setattr(store, "extend", put_off)
+    with ThreadPoolExecutor() as pool:
+        with pytest.raises(Unavailable, match=r"Away\."):
+            queue.relay(wait=False)
+        assert second[0].result() == 0
+    assert queue.stats("live").ready == 5
 
 
 def kept(topic: str) -> list[Kept]:
@@ -112,12 +181,13 @@ def kept(topic: str) -> list[Kept]:
 def test_a_part_rests_for_longer_each_time_until_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000.0
     monkeypatch.setattr("bide.queue.away.time.monotonic", lambda: now)
-    parts = Away(lambda new: new.topic)
+    rests, error = Rests(lambda new: new.topic), Unavailable("Away.")
+    parts = Away(rests)
 
     def delay() -> int:
         ends: list[End] = []
-        parts.rest(kept("a"), 10_000)
-        parts.rest(kept("a"), 10_000)  # of the same try
+        rests.begin(kept("a"), error, 10_000)
+        rests.begin(kept("a"), error, 10_000)  # of the same try
         assert parts.answering(kept("a"), ends) == []
         assert parts.answering(kept("b"), ends) == kept("b")
         return ends[0].delay
@@ -128,5 +198,5 @@ def test_a_part_rests_for_longer_each_time_until_it_answers(monkeypatch: pytest.
         now += delays[-1] / 1_000
         assert parts.answering(kept("a"), []) == kept("a")
     assert delays == [10_500, 20_500, 40_500, 60_500, 60_500]
-    parts.answered(kept("a"))
+    rests.answered(kept("a"))
     assert delay() == 10_500

@@ -15,6 +15,7 @@ from bide.engines.base import Ref
 from bide.engines.gates import Entry
 from bide.queue import outbox
 from bide.queue.sync.leader import LEAD
+from bide.queue.sync.relay import Relay
 from tests.queue.test_outbox_handed_on import commit, connected, holds, outbox_of
 from tests.worker.conftest import LONG
 from tests.worker.processes import until
@@ -40,6 +41,11 @@ def queue(store: str, url: str) -> Iterator[Queue]:
     with Queue(url, outbox=store) as queue:
         queue.open()
         yield queue
+
+
+def relays_of(queue: Queue) -> list[Relay]:
+    """Those at work."""
+    return list(outbox_of(queue).relays._all)
 
 
 class Puts(Hook):
@@ -141,8 +147,8 @@ def test_a_relay_takes_the_place_of_a_dead_one(queue: Queue, store: str) -> None
 def test_a_relay_that_is_asked_for_what_is_there_hands_on_nothing_while_another_one_is_at_work(
     queue: Queue, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bide.queue.sync.outbox.LEAD", 100)
-    monkeypatch.setattr("bide.queue.sync.outbox.POLL", 0.1)
+    monkeypatch.setattr("bide.queue.sync.relay.LEAD", 100)
+    monkeypatch.setattr("bide.queue.sync.relay.POLL", 0.1)
     commit(queue, store, None)
     outbox_of(queue).store.gates.enter([Entry(outbox.TOPIC, "another one", 60_000)])
     assert queue.relay(wait=False) == 0
@@ -152,7 +158,7 @@ def test_a_relay_that_is_asked_for_what_is_there_hands_on_nothing_while_another_
 def test_a_relay_that_ends_leaves_its_place(queue: Queue, store: str, url: str) -> None:
     with Queue(url, outbox=store) as other, ThreadPoolExecutor() as pool:
         running = pool.submit(other.relay)
-        until(lambda: outbox_of(other).waits)
+        until(lambda: any(each.waits for each in relays_of(other)))
         other.close()
         running.result()
     [entered] = outbox_of(queue).store.gates.enter([Entry(outbox.TOPIC, "the next one", LEAD)])
@@ -176,13 +182,12 @@ def test_a_relay_that_is_closed_sees_through_what_it_hands_on_and_leaves_its_pla
         monkeypatch.setattr(outbox_of(other)._target, "put", slowly)
         running = pool.submit(other.relay)
         assert at_work.wait(LONG)
-        its = outbox_of(other)
+        relays = outbox_of(other).relays
         closing = pool.submit(other.close)
-        until(lambda: its._closed)
+        until(lambda: relays._closed)
         goes_on.set()
         closing.result()
         assert running.result() == 1
-    assert not any(each.leads for each in its.leaders._all)
     [entered] = outbox_of(queue).store.gates.enter([Entry(outbox.TOPIC, "the next one", LEAD)])
     assert entered.token is not None
 
@@ -191,7 +196,7 @@ def test_what_one_release_can_not_hand_on_is_left_to_a_relay_that_can(
     queue: Queue, store: str, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Although the first one has more to do all the time."""
-    monkeypatch.setattr("bide.queue.sync.outbox.LATER", 300)
+    monkeypatch.setattr("bide.queue.sync.relay.LATER", 300)
     with Queue(url, outbox=store) as older, ThreadPoolExecutor() as pool:
         older.open()
         target = outbox_of(older)._target
@@ -205,7 +210,7 @@ def test_what_one_release_can_not_hand_on_is_left_to_a_relay_that_can(
         monkeypatch.setattr(target, "put", refuse)
         commit(queue, store, "newer")
         running = pool.submit(older.relay)
-        until(lambda: outbox_of(older)._for_others)
+        until(lambda: any(each._for_others for each in relays_of(older)))
         newer = pool.submit(queue.relay)
 
         def arrived() -> bool:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bide import AsyncQueue, ConfirmTimeout, OutcomeUnknown, Queue, Unavailable
-from bide.queue.aio import outbox as aio_outbox
-from bide.queue.sync import outbox as sync_outbox
+from bide.queue.aio import relay as aio_relay
+from bide.queue.sync import relay as sync_relay
 from tests.redis.away import COLOURS, Either, frozen, keys_of
 from tests.servers.cluster import RedisCluster
 
@@ -97,7 +97,7 @@ async def test_what_is_never_confirmed_counts_as_handed_on_after_some_tries(
     redis_url: str, store: str, colour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the queue forgets that it has it."""
-    for module in (aio_outbox, sync_outbox):
+    for module in (aio_relay, sync_relay):
         monkeypatch.setattr(module, "SURE", 200)
         monkeypatch.setattr(module, "LATER", 100)
         monkeypatch.setattr(module, "SOON", 50)

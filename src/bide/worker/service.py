@@ -27,7 +27,7 @@ from bide.worker.handling import Handlers, Handling, left_over
 from bide.worker.leaving import LOOK, TIDY
 from bide.worker.orphans import Orphans
 from bide.worker.plan import Plan, batches, limited, served
-from bide.worker.relay import Relay
+from bide.worker.relay import Relaying
 from bide.worker.retry import reached
 from bide.worker.slots import Slots
 from bide.worker.telling import tell_stopped, tell_stopping, tell_unheeded
@@ -109,7 +109,7 @@ class Service:
         self._claiming = Claiming(opened, plan, self._slots, names, under_way, self._stopping)
         self._unhandled = Orphans(opened.engine, self._tasks, self._too_late)
         beside = [self._loop.create_task(each) for each in self._beside(opened)]
-        self._relay = None if opened.outbox is None else Relay(opened.outbox)
+        self._relay = None if opened.outbox is None else Relaying(opened.outbox)
         self.begun.set()
         try:
             if self._in_threads and (opened.engine.capabilities.transactional or opened.outbox is not None):

@@ -9,11 +9,9 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.gates import Entry, Held
 from bide.errors import BideError
 from bide.queue import outbox
-from bide.wakeable import AsyncSignal
 
 LEAD = 5_000  # ms after which another relay takes the place of a dead one
 RENEWED = 1.0  # seconds: while it works, its lead is renewed this often
-NAP = 0.005  # seconds between two looks whether they have ended their work
 POLL = 1.0  # seconds between two looks whether another relay has ended its work
 
 
@@ -26,10 +24,6 @@ class AsyncLeader:
         self._holder = os.urandom(9).hex()
         self._token: str | None = None
         self._asked = 0.0
-
-    @property
-    def leads(self) -> bool:
-        return self._token is not None
 
     async def taken(self) -> float:
         """0.0 once this relay is the one at work; else in how many seconds to ask again."""
@@ -50,26 +44,3 @@ class AsyncLeader:
                     await self._store.gates.leave([Held(outbox.TOPIC, self._holder, self._token)])
             finally:
                 self._token = None
-
-
-class AsyncLeaders:
-    """Those of one queue: it may be asked for what is there while it relays what comes."""
-
-    def __init__(self, store: AsyncEngine) -> None:
-        self._store = store
-        self._all: list[AsyncLeader] = []
-
-    def new(self) -> AsyncLeader:
-        self._all.append(leader := AsyncLeader(self._store))
-        return leader
-
-    async def end(self, leader: AsyncLeader) -> None:
-        try:
-            await leader.leave()
-        finally:
-            self._all.remove(leader)
-
-    async def wait(self, until: float) -> None:
-        """Until none of them is at work, or so long."""
-        while any(each.leads for each in self._all) and time.monotonic() < until:
-            await AsyncSignal().wait(NAP)

@@ -69,7 +69,7 @@ class AsyncOpened:
             await self.receiver.fresh.close()
             until = time.monotonic() + CLOSING
             if self.outbox is not None:
-                await self.outbox.leaders.wait(until)  # what they hand on would stay leased
+                await self.outbox.relays.ended(until)  # what they have claimed would stay leased
             for batching in (self.puts, self.settles, self.cancels, self.moves, self.keeping):
                 await batching.close(until)
             await AsyncApart(self.heartbeat.close).done()

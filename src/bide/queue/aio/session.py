@@ -241,7 +241,8 @@ class AsyncSession:
         outbox = (await self.open()).outbox
         if outbox is None:
             raise ConfigError("This queue has no outbox: make it with outbox= and the URL of your application's database.")
-        return await (outbox.run() if wait else outbox.hand_on_all())
+        relay = outbox.relay()
+        return await (relay.run() if wait else relay.hand_on_all())
 
     async def cancel(self, which: Ref, connection: object | None = None) -> CancelResult:
         opened = await self.open()

@@ -67,7 +67,7 @@ class Opened:
             self.receiver.fresh.close()
             until = time.monotonic() + CLOSING
             if self.outbox is not None:
-                self.outbox.leaders.wait(until)  # what they hand on would stay leased
+                self.outbox.relays.ended(until)  # what they have claimed would stay leased
             for batching in (self.puts, self.settles, self.cancels, self.moves, self.keeping):
                 batching.close(until)
             Apart(self.heartbeat.close).done()

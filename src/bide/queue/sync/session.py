@@ -239,7 +239,8 @@ class Session:
         outbox = self.open().outbox
         if outbox is None:
             raise ConfigError("This queue has no outbox: make it with outbox= and the URL of your application's database.")
-        return outbox.run() if wait else outbox.hand_on_all()
+        relay = outbox.relay()
+        return relay.run() if wait else relay.hand_on_all()
 
     def cancel(self, which: Ref, connection: object | None = None) -> CancelResult:
         opened = self.open()
