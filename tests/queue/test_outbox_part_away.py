@@ -15,6 +15,7 @@ from bide import OutcomeUnknown, Queue, Unavailable, Unsupported
 from bide.engines.base import MAX_BATCH, Claimed, End, NewMessage
 from bide.queue import outbox
 from bide.queue.away import Away, Kept, Rests
+from tests.queue.test_outbox_handed_on import later
 
 MANY = 2_500  # messages for the part that is away: they come first
 BATCH = 100  # of them, which are sent together
@@ -172,6 +173,40 @@ def test_a_call_tells_what_it_puts_off_though_another_one_begins_meanwhile(
             queue.relay(wait=False)
         assert second[0].result() == 0
     assert queue.stats("live").ready == 5
+
+
+def test_what_is_sent_one_by_one_stays_in_order_though_a_part_answers_again_meanwhile(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "app.db")) as own:
+        queue.send("not.here", 1, connection=own)  # so each is sent by itself
+        queue.send("p", 1, connection=own)
+        for body in ("old", "new"):
+            queue.send("p", body, key="k", if_exists="replace", connection=own)
+            queue.send("slow", 1, connection=own)
+        own.commit()
+    opened = queue.session.open()
+    assert opened.outbox is not None
+    rests, put, failures = Rests(lambda new: new.topic), opened.engine.put, [Unavailable("Away.")]
+
+    def put_or_fail(messages: Sequence[NewMessage]) -> Any:
+        if any(each.topic == "not.here" for each in messages):
+            raise Unsupported("Not here.")
+        if messages[0].topic == "p" and failures:
+            raise failures.pop()
+        if messages[0].topic == "slow":
+            rests.answered(kept("p"))  # meanwhile its rest ends
+        return put(messages)
+
+    monkeypatch.setattr(opened.engine, "put", put_or_fail)
+    monkeypatch.setattr(opened.outbox, "_rests", rests)
+    with pytest.raises(Unavailable):
+        queue.relay(wait=False)
+    assert queue.stats("slow").ready == 2
+    assert queue.get(topic="p", key="k") is not None
+    later(queue)
+    assert queue.relay(wait=False) == 3
+    assert [each.body for each in queue.messages("p")] == [1, "new"]
 
 
 def kept(topic: str) -> list[Kept]:

@@ -340,19 +340,18 @@ class AsyncRelay:
         full: QueueFull | None = None
         stuck: set[outbox.Name] = set()
         for claimed, new in kept:
-            if not self._away.answering([(claimed, new)], ends):
-                continue
             name = outbox.Name(new.topic, new.key)
-            if name in stuck:
-                ends.append(end_of(claimed, "release", SOON))
-                continue
-            try:
-                await self._put([(claimed, new)], ends, now)
-            except QueueFull as error:
-                full = error
-            else:
-                if ends[-1].verdict != "release":
+            if self._away.answering([(claimed, new)], ends):
+                if name in stuck:
+                    ends.append(end_of(claimed, "release", SOON))
                     continue
+                try:
+                    await self._put([(claimed, new)], ends, now)
+                except QueueFull as error:
+                    full = error
+                else:
+                    if ends[-1].verdict != "release":
+                        continue
             if name.key is not None:
                 stuck.add(name)
         if full is not None:
