@@ -16,6 +16,9 @@ from typing import Any
 
 import pytest
 
+from tests.servers.processes import core_seconds
+from tests.servers.server import pids
+
 DURATIONS = Path(__file__).with_name("durations.json")
 ENOUGH = 0.2  # seconds of a core
 LONG = 6.0
@@ -87,7 +90,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class Times:
-    """What each test takes of a core, with the processes that it has waited for. The servers of all tests are not in it."""
+    """What each test takes of a core, with the servers that run and the processes that it has waited for."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._record: bool = config.getoption("record")
@@ -137,4 +140,4 @@ def _most(seconds: dict[str, float]) -> list[tuple[str, float]]:
 
 
 def _used() -> float:
-    return sum(os.times()[:4])
+    return sum(os.times()[:4]) + sum(map(core_seconds, pids()))

@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from tests.servers.server import NotStarted
 
@@ -52,6 +53,16 @@ def wait_until_ended(pids: Sequence[int], patience: float) -> None:
 def ended(pid: int) -> bool:
     """Whether there is no such process any more."""
     return set(_states([pid])) <= {ENDED}
+
+
+def core_seconds(pid: int) -> float:
+    """What it has taken of a core, with its children that have ended; 0 where the system does not say."""
+    try:
+        told = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return 0.0
+    ticks = told.rpartition(")")[2].split()[11:15]  # its own and its children's, each as a user and in the system
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
 
 def _states(pids: Sequence[int]) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Self
+from weakref import WeakSet
 
 PATIENCE = 20.0  # seconds, far more than a start or a stop takes
 AGAIN = 0.2  # seconds until one that does not end is told again
@@ -19,6 +20,8 @@ TAIL = 4_000  # characters of the log, in an error
 # Below the ports that systems lend to outgoing connections, so nobody takes one while its server restarts.
 PORTS = range(20_000, 32_000)
 HOST = "127.0.0.1"
+
+_started: WeakSet[subprocess.Popen[bytes]] = WeakSet()
 
 
 class NotStarted(Exception):
@@ -162,6 +165,7 @@ class Server:
                 start_new_session=True,  # Ctrl-C is for the tests, and they stop it
                 **self._run_as(),
             )
+        _started.add(self._process)
         give_up = time.monotonic() + self._patience
         while not self._answers():
             code = self._process.poll()
@@ -170,6 +174,11 @@ class Server:
             if time.monotonic() > give_up:
                 raise NotStarted(f"{self.kind} did not answer in {self._patience:.0f} seconds:\n{self.log_text()[-TAIL:]}")
             time.sleep(0.005)
+
+
+def pids() -> list[int]:
+    """Of those that run now."""
+    return [process.pid for process in list(_started) if process.returncode is None]
 
 
 def free_port(other: int = 0) -> int:
