@@ -44,14 +44,8 @@ test: servers check ## check with the unit tests, then one of each kind of test,
 	@$(BIN)/pytest tests --ignore=tests/unit --brief $(PARALLEL)
 
 .PHONY: test-all
-test-all: check servers $(VERSIONS:%=suite-%) ## all tests on every Python that is here and with the lowest versions, and the long matrices; an hour or more
-	@$(MAKE) --no-print-directory lowest
-	@echo "== the long matrices: half an hour or more"
-	@BIDE_LONG=1 $(BIN)/pytest tests -m "slow or not slow" $(PARALLEL)
-	@for version in $(VERSIONS); do \
-		if [ -x .venv-$$version/bin/python ] || $(BIN)/python --version | grep -q " $$version\."; then \
-			echo "Python $$version: tested"; \
-		else echo "Python $$version: not found, so not tested"; fi; done
+test-all: .venv/.dev servers $(VERSIONS:%=python-%) ## all tests and counts, on every Python that is here, in parts of some half an hour; what has passed on a commit is not run again
+	@PARALLEL="$(PARALLEL)" $(BIN)/python -m tools.parts
 
 REDIS_TESTS := tests/redis tests/contract/test_redis.py
 POSTGRES_TESTS := $(wildcard tests/servers/test_postgres_*.py tests/postgres tests/contract/test_postgres.py)
@@ -192,10 +186,9 @@ $(BIN)/python: | prerequisites
 	@$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	@touch $@ .venv/.demo
 
-# One Python for each suite-3.X: the one on the PATH, or the newest one that pyenv has. That of .venv runs the long matrices,
-# which have the suite in them.
-.PHONY: $(VERSIONS:%=suite-%)
-$(VERSIONS:%=suite-%): suite-%: pyproject.toml
+# An environment for each Python: the one on the PATH, or the newest one that pyenv has. That of .venv is there already.
+.PHONY: $(VERSIONS:%=python-%)
+$(VERSIONS:%=python-%): python-%: pyproject.toml
 	@if $(BIN)/python -c "import sys; sys.exit(sys.version_info[:2] != ($(subst .,$(COMMA),$*)))"; then exit 0; fi; \
 	python=python$*; \
 	if ! "$$python" -c "" 2>/dev/null; then \
@@ -211,6 +204,4 @@ $(VERSIONS:%=suite-%): suite-%: pyproject.toml
 		"$$python" -m venv --clear .venv-$*; \
 		.venv-$*/bin/python -m pip install --quiet --editable ".[dev]"; \
 		touch .venv-$*/.dev; \
-	fi; \
-	echo "== pytest on Python $*"; \
-	.venv-$*/bin/pytest tests $(PARALLEL)
+	fi
