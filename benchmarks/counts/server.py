@@ -23,6 +23,8 @@ MANY = 4_000
 ONES = 100
 LEASE = 30 * SECOND
 RATE = 100  # messages a second, of a worker that keeps up
+QUIET = {"hz": 1, "dynamic-hz": "no", "activerehashing": "no"}
+"""What Redis does by the clock, and not for a call, it does seldom: a busy machine would count more of it."""
 ASKED = {"evalsha", "eval", "info", "hello", "client", "ping", "script", "select", "config", "function"}
 """What clients send; the rest is called by scripts."""
 
@@ -48,6 +50,8 @@ def instructions() -> Mapping[str, float]:
         RedisServer(under=callgrind.command(Path(folder))) as server,
     ):
         counter = callgrind.Callgrind(server.pid, Path(folder))
+        for name, value in QUIET.items():
+            server.client().config_set(name, value)
         found = {}
         for name, many, act in steps(server):
             with counter.counted():
