@@ -88,11 +88,12 @@ class _Sender:
         operation = None if self._operation is None else f"{self._operation}/{self._batches}"
         self._batches += 1
         try:
-            self._count(self._queue.send_many(self._topic, [line.message for line in batch], operation=operation))
-            self._unsent.none(batch[-1].number)
+            sent = self._queue.send_many(self._topic, [line.message for line in batch], operation=operation)
+            self._unsent.none(batch[-1].number)  # before anybody is told of them
+            self._count(sent)
         except PartlySent as error:
-            self._count(error.sent)
             self._unsent.none(batch[len(error.sent) - 1].number)
+            self._count(error.sent)
             raise
         except OutcomeUnknown as error:
             answers = self._unsent.some(error, [line.number for line in batch], batch[-1].number)
