@@ -141,7 +141,7 @@ async def test_a_clock_that_is_set_back_after_the_end_does_not_bring_the_last_in
     monkeypatch.setattr(planning, "EVERY", 0.3)  # so that an announcement is seen
     minute = -(-place.wall() // MINUTE) * MINUTE
     calls = scheduled(place, "* * * * *", end=moment(minute))
-    place.clock.step((minute - place.wall()) / 1_000 - 0.5)
+    place.clock.step((minute - place.wall()) / 1_000 - 2.0)
     async with working(place):
         await until(lambda: len(calls) == 1)
     place.clock.step(-5.0)
