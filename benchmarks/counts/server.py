@@ -23,7 +23,7 @@ MANY = 4_000
 ONES = 100
 LEASE = 30 * SECOND
 RATE = 100  # messages a second, of a worker that keeps up
-QUIET = {"hz": 1, "dynamic-hz": "no", "activerehashing": "no"}
+QUIET: Mapping[str, int | str] = {"hz": 1, "dynamic-hz": "no", "activerehashing": "no"}
 """What Redis does by the clock, and not for a call, it does seldom: a busy machine would count more of it."""
 ASKED = {"evalsha", "eval", "info", "hello", "client", "ping", "script", "select", "config", "function"}
 """What clients send; the rest is called by scripts."""
