@@ -217,4 +217,4 @@ def test_what_it_can_not_take_stays_in_the_outbox_and_keeps_no_others_back(modes
             assert [each.body for each in queue.receive("t", limit=9)] == [2]
     with Queue(store) as there:
         [left] = there.messages(OUTBOX)
-        assert left.state == "leased"  # so long it is put off, and keeps its place
+        assert left.state == "ready"  # for a relay that can

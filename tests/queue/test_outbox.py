@@ -151,7 +151,7 @@ def test_what_the_queue_does_not_take_now_stays(queue: Queue, own: sqlite3.Conne
         queue.relay(wait=False)
     monkeypatch.setattr(opened.engine, "put", put)
     with Queue(store) as there:
-        assert there.stats().leased == 1  # so long as it is put off
+        assert there.stats().ready == 1
 
 
 def test_one_that_is_refused_keeps_no_others_back(
@@ -225,7 +225,7 @@ def test_a_message_of_a_newer_release_stays_for_a_relay_of_that_one(
     queue.relay(wait=False)
     assert [each.body for each in queue.receive("t", limit=9)] == [2]
     with Queue(store) as there:
-        assert (there.stats().leased, there.stats().dead) == (1, 0)
+        assert (there.stats().ready, there.stats().dead) == (1, 0)
     assert "newer release" in caplog.text
 
 

@@ -78,7 +78,7 @@ def later(queue: Queue) -> None:
 
 
 def put_off(queue: Queue, monkeypatch: pytest.MonkeyPatch, *, sent: bool = False, pause: int = 300_000) -> None:
-    """By a relay that does not reach the queue, or does not hear its answer."""
+    """By a relay that does not reach the queue, or does not hear its answer. It is still there."""
     engine = queue.session.open().engine
     put = engine.put
 
@@ -91,6 +91,7 @@ def put_off(queue: Queue, monkeypatch: pytest.MonkeyPatch, *, sent: bool = False
     with monkeypatch.context() as patch:
         patch.setattr(engine, "put", fail)
         patch.setattr(sync_relay, "SOON", pause)
+        patch.setattr(sync_relay.Relay, "give_back", lambda _: None)
         with pytest.raises((OutcomeUnknown, Unavailable)):
             queue.relay(wait=False)
 

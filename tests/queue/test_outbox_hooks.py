@@ -1,7 +1,6 @@
 """Hooks of a sender see what goes through an outbox when it is sent, and those of a relay when it is handed on."""
 
 import sqlite3
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -96,15 +95,12 @@ async def test_what_a_hook_of_the_relay_spoils_stays_in_its_place_until_the_hook
         hook.bad = "bad"
         assert await queue.relay(wait=False) == 1
         stats = await kept.stats(outbox.TOPIC)
-        assert (stats.dead, stats.leased + stats.pending) == (0, 2)
+        assert (stats.dead, stats.leased, stats.pending) == (0, 0, 2)
         assert "A hook has added headers that can't be sent: mend its before()." in caplog.text
         [got] = await queue.receive("t")
         assert got.body == "other"
         hook.bad = None
-        engine = await kept.session.engine()
-        while (await kept.stats(outbox.TOPIC)).leased:
-            await engine.tend(now=time.time_ns() // 1_000_000 + 60_000)
-            await queue.relay(wait=False)
+        assert await queue.relay(wait=False) == 2
         info = await queue.get(topic="t", key="k")
     assert info.body == "newest"
 

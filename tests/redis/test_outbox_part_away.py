@@ -107,7 +107,7 @@ async def test_what_is_never_confirmed_counts_as_handed_on_after_some_tries(
         other.queue = type(other.queue)(url, outbox=store)
         with pytest.raises(ConfirmTimeout):
             await other.do("relay", wait=False)
-        assert (await there.stats("bide.outbox")).leased == 2
+        assert (await there.stats("bide.outbox")).ready == 2
         relaying = other.begin("relay")
         left = 2
         async with asyncio.timeout(60):

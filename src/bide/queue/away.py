@@ -1,18 +1,20 @@
-"""Which parts of the queue's engine do not answer: for a while a relay of an outbox puts off what is for them."""
+"""What a relay of an outbox puts off for a while, most of all what is for parts of the queue's engine that do not answer."""
 
 import math
 import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from bide.engines.base import Claimed, End, NewMessage, Verdict
+from bide.engines.base import SWEEP, Claimed, End, Hold, NewMessage, Verdict
 from bide.errors import OutcomeUnknown, Unavailable
 from bide.logs import Log
 
 Kept: TypeAlias = tuple[Claimed, NewMessage]
 
 SOON = 500  # ms after a rest
-MOST = 60_000  # ms of a rest, which grows as long as the part stays away
+MOST = 20_000  # ms of a rest, which grows as long as the part stays away
+LONG = 10_000  # ms: what is put off for so long, others may try first
+OTHERS = SWEEP + 2  # seconds for which they may: in which an idle relay looks after the outbox and gets its turn
 
 _log = Log("bide.outbox")
 
@@ -88,6 +90,53 @@ class Away:
             self._told_at = now
             _log.warning("Some messages stay in the outbox, and are tried again: %s", error)
         self.left = error
+
+
+class Late(NamedTuple):
+    hold: Hold
+    until: float  # by time.monotonic()
+    long: bool
+    shared: bool
+
+
+class PutOff:
+    """What one relay keeps leased, so that claims pass over it until it is tried again."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, Late] = {}
+        self._soon = self._late = math.inf  # the first end of a lease, and of one that is long
+
+    def add(self, holds: Sequence[Hold], ms: int, *, shared: bool) -> None:
+        """`shared`: another relay may be able to hand them on."""
+        until, long = time.monotonic() + ms / 1000, shared and ms >= LONG
+        self._all |= {hold.id: Late(hold, until, long, shared) for hold in holds}
+        if long:
+            self._late = min(self._late, until)
+        else:
+            self._soon = min(self._soon, until)
+
+    def upkeep(self, at: float) -> float:
+        """When to take back leases that are over, or that instant, if it comes first.
+
+        What was put off for long is left to others for a while: they may reach what this relay does not.
+        """
+        at = min(at, self._soon)
+        return self._late + OTHERS if at > self._late - SOON / 1000 else at
+
+    def taken_back(self, at: float) -> None:
+        """Those whose lease was over at that instant."""
+        self._all = {id: each for id, each in self._all.items() if each.until > at}
+        self._look()
+
+    def shared(self) -> list[Hold]:
+        """What others may have at once, as this relay ends. They are no longer here."""
+        all, self._all = self._all, {}
+        self._look()
+        return [each.hold for each in all.values() if each.shared]
+
+    def _look(self) -> None:
+        self._soon = min((each.until for each in self._all.values() if not each.long), default=math.inf)
+        self._late = min((each.until for each in self._all.values() if each.long), default=math.inf)
 
 
 def end_of(claimed: Claimed, verdict: Verdict = "done", delay: int = 0, error: str | None = None) -> End:

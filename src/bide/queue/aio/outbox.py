@@ -100,10 +100,12 @@ class AsyncOutbox:
             await self._keeping.expect(expected([each for _, each, _ in asked], keeps), None)
             await self.store.results.fulfil([outbox.handed_on_as(*each, now) for each in asked])
 
-    async def _tend(self) -> None:
-        await self.store.tend()
+    async def _tend(self) -> bool:
+        """Whether there is more to do."""
+        more = (await self.store.tend()).more
         if self._names:
             await self.store.results.tidy()
+        return more
 
     def end_waits(self) -> None:
         """Whoever waits to be told an id is told that the queue is closed, and relays end."""

@@ -100,10 +100,12 @@ class Outbox:
             self._keeping.expect(expected([each for _, each, _ in asked], keeps), None)
             self.store.results.fulfil([outbox.handed_on_as(*each, now) for each in asked])
 
-    def _tend(self) -> None:
-        self.store.tend()
+    def _tend(self) -> bool:
+        """Whether there is more to do."""
+        more = self.store.tend().more
         if self._names:
             self.store.results.tidy()
+        return more
 
     def end_waits(self) -> None:
         """Whoever waits to be told an id is told that the queue is closed, and relays end."""

@@ -1,6 +1,7 @@
 # Generated from ../aio/relay.py by tools/unasync.py; change that file instead.
 """A relay of an outbox: it takes its turn, and hands what is committed to the queue's engine until it is stopped."""
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 
@@ -11,7 +12,7 @@ from bide.errors import BadBody, BadMessage, BideError, OutcomeUnknown, QueueFul
 from bide.logs import Log
 from bide.queue import outbox
 from bide.queue.affinity import Affinity
-from bide.queue.away import MOST, Away, Kept, Rests, end_of
+from bide.queue.away import Away, Kept, PutOff, Rests, end_of
 from bide.queue.sync.leader import LEAD, POLL, Leader
 from bide.queue.sync.turns import LEASE, Turns
 from bide.types import Sent
@@ -21,6 +22,8 @@ AT_ONCE = 100  # messages; MAX_BATCH behind many that are held back, if these ha
 LIGHT = 4_096  # bytes each
 SOON, LATER = 500, 10_000  # ms until the next try while the queue's engine is away
 LOOKS = 1_500  # ms in which what is behind many that are held back is found
+ENOUGH = 60_000  # ms without any other, after which a call for what there is ends
+GIVING = 1.0  # seconds in which a relay that ends gives back what it has put off
 OFTEN = 30  # tries of what this release can't hand on; each next one is LATER by as much again
 SURE = 300_000  # ms for which what is not confirmed is tried again: a try after ten minutes would send it a second time
 LONGEST = 120_000  # ms between two of these tries
@@ -57,9 +60,12 @@ class Relays:
             )
 
     def ended(self, until: float) -> None:
-        """Until they have seen through what they have claimed, or so long."""
+        """Until they have seen through what they have claimed, or so long. They give back what they have put off."""
         while any(not each.waits for each in list(self._all)) and time.monotonic() < until:
             Signal().wait(NAP)
+        for each in list(self._all):
+            if each.waits:  # until the engine is closed, beneath which it could give back nothing
+                each.give_back()
 
 
 class Relay:
@@ -70,12 +76,13 @@ class Relay:
         store: Engine,
         target: Engine,
         name: Callable[[Sequence[Kept], Sequence[Sent], int], None],
-        tend: Callable[[], None],
+        tend: Callable[[], bool],
         turns: Turns,
         rests: Rests,
         relays: Relays,
     ) -> None:
-        """`name`: remembers which ids messages have in the queue. `tend`: looks after the outbox."""
+        """`name`: remembers which ids messages have in the queue. `tend`: looks after the outbox, and tells whether
+        there is more to do."""
         self._store = store
         self._target = target
         self._name = name
@@ -92,7 +99,7 @@ class Relay:
         self._patience = 0.0  # seconds until something may be due that nobody is told of
         self._upkeep_at = 0.0  # also while each claim finds something: what a dead relay had taken may be in its way
         self._at_once = AT_ONCE
-        self._put_off_until = 0.0  # by time.monotonic(): some that this relay has put off
+        self._put_off = PutOff()
         self._for_others = False  # whether there was something that this release can't hand on
         self._gave_way = 0.0  # by time.monotonic(): when it last left that to others
 
@@ -130,11 +137,11 @@ class Relay:
             while not self._has_turn():
                 if self._stops or time.monotonic() > until:
                     return 0
-            until = time.monotonic() + MOST / 1000  # what is held back comes again
+            until = time.monotonic() + ENOUGH / 1000  # what is held back comes again
             while not (self._stops or self._lead.taken()):
                 some = self._hand_on()
                 if some:
-                    total, until = total + some, time.monotonic() + MOST / 1000
+                    total, until = total + some, time.monotonic() + ENOUGH / 1000
                 elif some == 0 or time.monotonic() > until:
                     break
         finally:
@@ -150,9 +157,21 @@ class Relay:
 
     def _leave(self) -> None:
         try:
-            self._lead.leave()
+            try:
+                self.give_back()
+            finally:
+                self._lead.leave()
         finally:
             self._relays.end(self)
+
+    def give_back(self) -> None:
+        """What this relay has put off, as if the leases had ended: as much as there is time for."""
+        until, holds = time.monotonic() + GIVING, self._put_off.shared()
+        with contextlib.suppress(BideError):
+            while holds and time.monotonic() < until:
+                self._store.extend(holds[:MAX_BATCH], 0)
+                self._tend()
+                del holds[:MAX_BATCH]
 
     def _has_turn(self) -> bool:
         """Whether this relay is the one at work now. If not, it has waited for a while or is stopped."""
@@ -203,8 +222,9 @@ class Relay:
     def _hand_on_some(self) -> tuple[int, int]:
         """How many were handed on, had expired or were refused; and how many held back."""
         if (now := time.monotonic()) >= self._upkeep_at:
-            self._upkeep_at = now + (SWEEP if now > self._put_off_until else SOON / 1000)
-            self._tend()
+            more = self._tend()
+            self._put_off.taken_back(now)
+            self._upkeep_at = now if more else self._put_off.upkeep(now + SWEEP)
         claim = self._store.claim([outbox.TOPIC], self._at_once, LEASE)
         self._at_once = AT_ONCE
         self._patience = max(0, self._upkeep_at - now)
@@ -224,7 +244,7 @@ class Relay:
                 never = {each.id for each in left if each.attempt == 1}  # no earlier try, which may have got there
                 self._store.settle([end for end in later if end.id in never])  # so they can be cancelled
                 later = [end for end in later if end.id not in never]
-            self._settle([*ends, *later])
+            self._settle([*ends, *later], shared=not isinstance(error, QueueFull))
             raise
         self._settle(ends)
         held_back = sum(end.verdict == "release" for end in ends)
@@ -232,7 +252,7 @@ class Relay:
             self._at_once = MAX_BATCH
         return len(ends) - held_back, held_back
 
-    def _settle(self, ends: Sequence[End]) -> None:
+    def _settle(self, ends: Sequence[End], *, shared: bool = True) -> None:
         """What is put off stays leased so long, and keeps its due time: so claims pass over it, and it keeps its place before
         what was sent later with its key.
         """
@@ -242,9 +262,9 @@ class Relay:
         for delay in {end.delay for end in ends if end.verdict == "release" and end.delay}:
             put_off = [Hold(end.topic, end.id, end.token) for end in ends if (end.verdict, end.delay) == ("release", delay)]
             self._store.extend(put_off, delay)
-            self._put_off_until = max(self._put_off_until, time.monotonic() + delay / 1000)
-            self._upkeep_at = min(self._upkeep_at, time.monotonic() + min(delay, SOON) / 1000)
-            self._patience = min(self._patience, min(delay, SOON) / 1000)
+            self._put_off.add(put_off, delay, shared=shared)
+        self._upkeep_at = self._put_off.upkeep(self._upkeep_at)
+        self._patience = min(self._patience, max(0, self._upkeep_at - time.monotonic()))
 
     def _kept_for_later(self, left: Sequence[Claimed], *, apart: bool) -> list[End]:
         """Until others have been tried. `apart`: the largest one, which may be why a server is full, is tried by itself."""
