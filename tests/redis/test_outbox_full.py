@@ -1,6 +1,7 @@
 """An outbox before a Redis server that is full for some of its messages only."""
 
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,9 @@ from typing import Any
 import pytest
 
 from bide import Queue, QueueFull
-from bide.engines.base import Ref
+from bide.engines.base import NewMessage, Ref
 from bide.engines.redis.sync.shard import Shard
+from tests.redis.away import keys_of
 from tests.servers.fixtures import NewRedis
 
 
@@ -76,3 +78,41 @@ def test_a_later_replacement_does_not_overtake_one_that_a_full_server_has_refuse
         [found] = queue.session.engine().get([Ref(topic="t", key="k")])
         assert found is not None
         assert found.body[1:3] == b"29"
+
+
+def test_a_message_that_is_too_large_for_one_of_several_servers_keeps_no_others_back(
+    masters_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither smaller ones for the same server nor any for another one; but for later ones of its key."""
+    store = f"sqlite:///{tmp_path}/app.db"
+    others, (large, *small) = keys_of(0, 5), keys_of(2, 6)
+    put, tries = Shard.put, list[int]()
+
+    def nearly_full(self: Shard, messages: Sequence[NewMessage], *args: Any, **options: Any) -> Any:
+        if self.number == 2 and any(len(each.body) >= 10_000 for each in messages):
+            tries.append(len(messages))
+            raise QueueFull("The server is full.")
+        return put(self, messages, *args, **options)
+
+    with Queue(masters_url, outbox=store) as queue, closing(sqlite3.connect(tmp_path / "app.db")) as own:
+        with Queue(store) as there:
+            there.stats()
+        for key in (large, *[each for pair in zip(others, small, strict=True) for each in pair]):
+            queue.send("t", "x" * (10_000 if key == large else 10), key=key, connection=own)
+        queue.send("t", "later", key=large, if_exists="replace", connection=own)
+        queue.send_many("t", ["x" * 10_000] * 20, connection=own)
+        own.commit()
+        queue.stats()
+        monkeypatch.setattr(Shard, "put", nearly_full)
+        with pytest.raises(QueueFull):
+            queue.relay(wait=False)
+        engine = queue.session.engine()
+        found = engine.get([Ref(topic="t", key=key) for key in (large, *others, *small)])
+        assert [each is not None for each in found] == [False, *[True] * 10]
+        assert len(tries) <= 12  # what is as large as one that was refused is not tried by itself
+        monkeypatch.setattr(Shard, "put", put)
+        queue.relay(wait=False)
+        assert queue.stats("t").ready == 31
+        [last] = engine.get([Ref(topic="t", key=large)])
+        assert last is not None
+        assert last.body == b'"later"'

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from bide.engines.base import SWEEP, Claimed, End, Hold, NewMessage, Verdict
-from bide.errors import OutcomeUnknown, Unavailable
+from bide.errors import OutcomeUnknown, QueueFull, Unavailable
 from bide.logs import Log
 
 Kept: TypeAlias = tuple[Claimed, NewMessage]
@@ -61,7 +61,7 @@ class Away:
     def __init__(self, rests: Rests) -> None:
         self._rests = rests
         self._told_at = -math.inf  # by time.monotonic(): when the log said so
-        self.left: OutcomeUnknown | Unavailable | None = None  # why some were put off
+        self.left: OutcomeUnknown | QueueFull | Unavailable | None = None  # why some were put off
 
     def answering(self, kept: Sequence[Kept], ends: list[End]) -> Sequence[Kept]:
         """Without those whose part rests. The ends of these are added to the list."""
@@ -83,7 +83,7 @@ class Away:
             raise error
         self.tell(error, ms)
 
-    def tell(self, error: OutcomeUnknown | Unavailable, ms: int) -> None:
+    def tell(self, error: OutcomeUnknown | QueueFull | Unavailable, ms: int) -> None:
         """Some are put off. The log says so at most once in so long."""
         now = time.monotonic()
         if now >= self._told_at + ms / 1000:

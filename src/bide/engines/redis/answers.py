@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from bide.engines.base import as_one
-from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown
+from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown, QueueFull
 
 Told: TypeAlias = tuple[Sequence[int], Sequence[Any] | Exception]
 """Which of a batch a part was asked for, and its answers to them, or its error."""
@@ -45,7 +45,7 @@ def sent_together(count: int, parts: Sequence[Told], operations: Sequence[str]) 
         left = operations
         if error.answers:
             left = [name if answer is None else "" for name, answer in zip(operations, error.answers, strict=True)]
-        raise kind(str(error), operations=left, answers=error.answers, done=error.done) from None
+        raise kind(str(error), operations=left, answers=error.answers, done=error.done) from error.__cause__
 
 
 def in_pieces(told: Iterable[Sequence[Told] | Exception]) -> Iterator[Told]:
@@ -88,5 +88,5 @@ def _failure(failures: Sequence[BideError], answers: Sequence[Any], done: Sequen
     error = OutcomeUnknown(
         f"{whole} That is about one part of several: others of the batch {rest}.", answers=answers, done=done
     )
-    error.__cause__ = whole
+    error.__cause__ = next((each for each in lost if isinstance(each, QueueFull)), whole)  # smaller ones may find room there
     return error

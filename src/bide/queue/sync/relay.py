@@ -3,7 +3,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from bide.engines.base import MAX_BATCH, SWEEP, Claim, Claimed, End, Hold
 from bide.engines.guard.hooks import BadHook
@@ -300,13 +300,14 @@ class Relay:
         """
         if not kept:
             return
+        left: list[Kept] = []
         try:
             sent: Sequence[Sent] = self._target.put([new for _, new in kept])
         except OutcomeUnknown as error:
             if isinstance(error.__cause__, BadMessage):  # the one that is refused has taken others along
                 self._put_singly(kept, ends, now)
                 return
-            kept, sent = self._done(kept, ends, error, now)
+            kept, sent = self._done(kept, ends, error, now, left)
         except Unavailable as error:
             self._away.put_off(kept, ends, error, LATER)
             return
@@ -324,12 +325,13 @@ class Relay:
             self._rests.answered(kept)
         self._name(kept, sent, now)
         ends += [end_of(claimed) for claimed, _ in kept]
+        self._put_singly(left, ends, now, apart=True)
 
     def _done(
-        self, kept: Sequence[Kept], ends: list[End], error: OutcomeUnknown, now: int
+        self, kept: Sequence[Kept], ends: list[End], error: OutcomeUnknown, now: int, left: list[Kept]
     ) -> tuple[Sequence[Kept], Sequence[Sent]]:
         """What was handed on of a batch, with its answers. The rest is put off, and keeps no others back: nor does what is
-        sent to the same parts of the queue's engine, which rest for a while.
+        sent to the same parts of the queue's engine, which rest for a while. If one is full, the rest is added to `left`.
 
         What was not confirmed is sent again, by the same operation, for as long as the queue's engine is sure to know it.
         """
@@ -337,12 +339,17 @@ class Relay:
         if not any(told):
             self._away.put_off(kept, ends, error, LATER)
             return [], []
-        self._away.tell(error, LATER)
+        full = isinstance(error.__cause__, QueueFull) and self._target.capabilities.idempotent
+        if not full:
+            self._away.tell(error, LATER)
         handed_on: list[Kept] = []
         sent: list[Sent] = []
         answers = error.answers or [None] * len(kept)
         for (claimed, new), answer, done in zip(kept, answers, told, strict=True):
             each = [(claimed, new)]
+            if full and done is None:
+                left += each
+                continue
             age = 0 if claimed.began is None else now - claimed.began
             if done is not None:
                 self._rests.answered(each)
@@ -355,9 +362,11 @@ class Relay:
                 ends.append(end_of(claimed, "release", LATER if done is None else min(max(LATER, age), LONGEST)))
         return handed_on, sent
 
-    def _put_singly(self, kept: Sequence[Kept], ends: list[End], now: int) -> None:
-        """One that stays, or is too large for what is left, keeps no others back, but for later ones of its key."""
+    def _put_singly(self, kept: Sequence[Kept], ends: list[End], now: int, *, apart: bool = False) -> None:
+        """One that stays, or finds no room, keeps back only later ones of its key. `apart`: and this does not raise."""
         full: QueueFull | None = None
+        refused: list[Claimed] = []
+        room: dict[Hashable, int] = {}  # in parts that are full: for less than so many bytes
         stuck: set[outbox.Name] = set()
         for claimed, new in kept:
             name = outbox.Name(new.topic, new.key)
@@ -365,17 +374,25 @@ class Relay:
                 if name in stuck:
                     ends.append(end_of(claimed, "release", SOON))
                     continue
+                part, size = self._target.part_of(new), len(new.body)
                 try:
-                    self._put([(claimed, new)], ends, now)
+                    if apart and size >= room.get(part, size + 1):
+                        refused.append(claimed)
+                    else:
+                        self._put([(claimed, new)], ends, now)
+                        if ends[-1].verdict != "release":
+                            continue
                 except QueueFull as error:
-                    full = error
-                else:
-                    if ends[-1].verdict != "release":
-                        continue
+                    full, room[part] = error, size
+                    refused.append(claimed)
             if name.key is not None:
                 stuck.add(name)
-        if full is not None:
+        if full is None:
+            return
+        if not apart:
             raise full
+        self._away.tell(full, LATER)
+        ends += self._kept_for_later(refused, apart=True)
 
 
 def _refused(claimed: Claimed, error: BadMessage) -> End:
