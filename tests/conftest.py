@@ -1,6 +1,7 @@
 """Shared by all tests."""
 
 import functools
+import os
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -10,10 +11,14 @@ import pytest
 from hypothesis import settings
 
 from bide.engines import registry
+from tests.servers.server import memory
 
 # A busy machine is slow, and no test judges by time.
 settings.register_profile("bide", deadline=None)
 settings.load_profile("bide")
+
+if (folder := memory()) is not None:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(folder))  # what tests write to a disk would wait for it again and again
 
 pytest_plugins = ["tests.brief", "tests.servers.fixtures", "tests.servers.rabbitmq_fixtures"]
 

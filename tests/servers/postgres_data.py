@@ -7,13 +7,12 @@ import os
 import pwd
 import shutil
 import subprocess
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import TypedDict
 
 from tests.servers.programs import postgres_folder
-from tests.servers.server import TAIL, NotStarted
+from tests.servers.server import TAIL, NotStarted, new_folder
 
 USERS = ("postgres", "nobody")  # root may not run it, so the first of these does
 
@@ -73,7 +72,7 @@ def forget_memory(data: Path) -> None:
 
 @functools.cache
 def _empty_data(initdb: str) -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="bide-initdb-"))
+    folder = new_folder("bide-initdb-")
     atexit.register(_remove, folder, os.getpid())
     hand_over(folder)
     data = folder / "data"

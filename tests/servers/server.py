@@ -1,5 +1,6 @@
 """What all servers for tests have in common: a process with a port and a folder of its own, that starts, stops and restarts."""
 
+import os
 import random
 import shutil
 import signal
@@ -19,6 +20,8 @@ TRIES = 5  # ports, before it is not the port's fault
 TAIL = 4_000  # characters of the log, in an error
 # Below the ports that systems lend to outgoing connections, so nobody takes one while its server restarts.
 PORTS = range(20_000, 32_000)
+MEMORY = Path("/dev/shm")
+ROOM = 4 << 30  # bytes that have to be free there
 HOST = "127.0.0.1"
 
 _started: WeakSet[subprocess.Popen[bytes]] = WeakSet()
@@ -42,7 +45,7 @@ class Server:
 
     def __enter__(self) -> Self:
         # Not a test's own folder: its path may be too long for a socket, and closed to the user who runs the server.
-        self._folder = Path(tempfile.mkdtemp(prefix=f"bide-{self.kind}-"))
+        self._folder = new_folder(f"bide-{self.kind}-")
         try:
             self._begin()
         except BaseException:
@@ -174,6 +177,17 @@ class Server:
             if time.monotonic() > give_up:
                 raise NotStarted(f"{self.kind} did not answer in {self._patience:.0f} seconds:\n{self.log_text()[-TAIL:]}")
             time.sleep(0.005)
+
+
+def memory() -> Path | None:
+    """A folder in memory, where there is one with room: to sync takes no time there, and a kill loses nothing of it."""
+    there = not os.environ.get("TMPDIR") and MEMORY.is_dir() and os.access(MEMORY, os.W_OK)
+    return MEMORY if there and shutil.disk_usage(MEMORY).free > ROOM else None
+
+
+def new_folder(prefix: str) -> Path:
+    """For the files of a server."""
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=memory()))
 
 
 def pids() -> list[int]:
