@@ -22,7 +22,8 @@ class Presence:
     def __init__(self, place: Callable[[], str], patience: float) -> None:
         """`place`: which server it is, for people. `patience`: seconds that it may be away until the log says so."""
         self.since: float = 0.0  # when it first did not answer, of those times since it last did
-        self.refusal: str = ""  # why it takes no changes, if that is how it answers: whoever only looks is answered as ever
+        self.excuse: str = ""  # why it can't do it now, if that is how it answers
+        self.looks: bool = False  # and whether that is for changes only: whoever looks is answered as ever
         self._place = place
         self._patience = patience
         self._told = False
@@ -68,27 +69,27 @@ class Presence:
         self.heard = now = time.monotonic()
         self._usual += (now - self._asked.pop(by, now) - self._usual) / SHARE
 
-    def lose(self, refusal: str = "") -> None:
-        """A command got no answer, or the answer that it can't be done now. `refusal`: why only changes can't."""
+    def lose(self, excuse: str = "", *, looks: bool = False) -> None:
+        """A command got no answer; or one, which is why it can't be done now. `looks`: whoever changes nothing is answered."""
         now = time.monotonic()
-        self.refusal = refusal
+        self.excuse, self.looks = excuse, looks
         if not self.since:
             self.since, self._pause = now, SOON
             self._ask_at = now + SOON
         elif now - self.since > self._patience and not self._told:
             self._told = True
             away = now - self.since
-            if refusal:
+            if excuse:
                 _log.warning("%s. That is so for %.0f seconds, and it is asked at times.", self.state, away)
             else:
                 _log.warning("%s has not answered for %.0f seconds, and is asked at times.", self._place(), away)
 
     def find(self, *, looked: bool = False) -> None:
         """It has answered. `looked`: to somebody who changes nothing."""
-        if not self.since or (looked and self.refusal):
+        if not self.since or (looked and self.looks):
             return
-        again = "takes changes" if self.refusal else "answers"
-        self.since, self.refusal = 0.0, ""
+        again = "takes changes" if self.looks else "can do it" if self.excuse else "answers"
+        self.since, self.excuse, self.looks = 0.0, "", False
         if self._told:
             self._told = False
             _log.warning("%s %s again.", self._place(), again)
@@ -96,8 +97,9 @@ class Presence:
     @property
     def state(self) -> str:
         """What to say of it while it is silent."""
-        if self.refusal:
-            return f"{self._place()} answers, but takes no changes now: {self.refusal}"
+        if self.excuse:
+            what = "takes no changes" if self.looks else "can't do it"
+            return f"{self._place()} answers, but {what} now: {self.excuse}"
         return f"{self._place()} does not answer"
 
     def is_to_be_asked(self) -> bool:

@@ -158,18 +158,18 @@ class Resharding:
     def _tell_all(self, shards: Sequence[Shard]) -> None:
         """All shards learn of it, and with them all who come there: also those that have never had a message.
 
-        Shard 0 knows it already, and so it is done. Of several shards that fail on one server, the first is asked.
+        It is done, since shard 0 has taken it. A server that does not answer is not waited for again.
         """
-        self._shards.anchor.calls.pin()
-        failed: dict[object, Swept] = {}
-        for shard in shards:
-            if shard.connections not in failed:
+        left, silent = Swept(0, False), set[str]()
+        for shard in (self._shards.anchor, *shards):
+            if shard.place not in silent:
                 try:
                     shard.calls.pin()
                 except BideError as error:
-                    failed[shard.connections] = shard.left(error)
-        if failed:
-            left = sum(failed.values(), Swept(0, False))
+                    left += shard.left(error)
+                    if shard.mute:
+                        silent.add(shard.place)
+        if left.missing or left.refused:
             why = [*left.refused, *(f"{place} does not answer." for place in left.missing)]
             raise OutcomeUnknown(
                 f"New messages go to {plural(self.size, 'shard')}, but not all servers have been told. {' '.join(why)} "

@@ -125,14 +125,16 @@ class AsyncAround:
         longer than a moment, and none for each of its shards. If none does it, the error tells of each server.
         """
         did, answered, failed = Swept(0, False), False, dict[AsyncShard, BideError]()
+        silent = set[str]()  # servers that were waited for
         concerned = None if ids is None else {name_of(id).shard for id in ids}
         try:
             await self._shards.hear_of(concerned or (), HASTE if len(self._shards) > 1 else None)
         except BideError as error:  # nobody knows of some of them
             failed[self._shards.anchor] = error
+            if self._shards.anchor.mute:
+                silent.add(self._shards.anchor.place)
         servers = {shard.place for shard in self._shards if concerned is None or shard.number in concerned}
         for patience in (HASTE, None) if len(servers) > 1 else (None,):
-            silent = set[str]()  # servers that were waited for
             for shard in self._shards.one_after_another():
                 if concerned is not None and shard.number not in concerned:
                     continue
@@ -145,10 +147,11 @@ class AsyncAround:
                     failed.pop(shard, None)
                 except BideError as error:
                     failed[shard] = error
-                    if shard.silent:
+                    if shard.mute:
                         silent.add(shard.place)
             if answered or not failed:
                 break
+            silent.clear()
         if failed and not answered:
             raise as_one(list(_by_server(failed).values()))
         return sum((shard.left(why) for shard, why in failed.items()), did)

@@ -172,7 +172,8 @@ class AsyncConnection:
             self._server.outdate()  # else each connection that went silent would have its own timeout
         redirected = self._server.learn(driver, failed)
         if not redirected:
-            self._server.presence.lose(self._server.told(failed) if refuses_changes(failed) else "")
+            answered = isinstance(failed, (theirs.ResponseError, theirs.BusyLoadingError))
+            self._server.presence.lose(self._server.told(failed) if answered else "", looks=refuses_changes(failed))
         pause = tries.pause(failed, redirected=redirected)
         if pause is None or (not tries.unsure and self._server.is_absent(failed)):
             raise self._given_up(failed, tries.unsure)

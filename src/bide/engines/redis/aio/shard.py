@@ -109,6 +109,11 @@ class AsyncShard:
         return self.connections.server.presence.silent
 
     @property
+    def mute(self) -> bool:
+        """Whether its server says nothing, as far as is known: also not why it can't do what it is asked."""
+        return self.silent and not self.connections.server.presence.excuse
+
+    @property
     def heard(self) -> float:
         """When its server last answered, monotonic."""
         return self.connections.server.presence.heard
@@ -123,16 +128,15 @@ class AsyncShard:
 
     def is_out_of_sight(self) -> bool:
         """Whether it is away also for those who only look."""
-        return self.is_away() and not self.connections.server.presence.refusal
+        return self.is_away() and not self.connections.server.presence.looks
 
     def left(self, error: BideError) -> Swept:
         """Of a page that failed with it. What it may have done, or why it refused, its own sentence tells."""
-        presence = self.connections.server.presence
-        if not isinstance(error, Unavailable) or not presence.silent:
+        if not isinstance(error, Unavailable) or not self.silent:
             return Swept(0, False, refused=[str(error)])
-        if presence.refusal:
-            return Swept(0, False, refused=[f"{presence.state}."])
-        return Swept(0, False, missing=[self.place])
+        if self.mute:
+            return Swept(0, False, missing=[self.place])
+        return Swept(0, False, refused=[f"{self.connections.server.presence.state}."])
 
     async def unblock(self, number: int) -> bool:
         """Wake a blocked listener; False when it is not blocked, or not yet. A server that is away is not waited for.

@@ -43,7 +43,7 @@ class Nodes(ABC):
 
     def place_of(self, slot: int) -> Place:
         """The server that has the slot, as far as is known. Raises LOST when nobody knows."""
-        known = self._known(slot)
+        known = self.known(slot)
         if known is not None and not self._doubted:
             return known
         self._doubted = False  # those who come meanwhile go by what was known
@@ -52,15 +52,11 @@ class Nodes(ABC):
         except BaseException:
             self._doubted = True
             raise
-        found = self._known(slot)
+        found = self.known(slot)
         if found is None:
             self._doubted = True
             raise theirs.ClusterDownError(f"no node has slot {slot}")
         return found
-
-    def knows(self, slot: int) -> bool:
-        """Whether anybody ever said where it is."""
-        return self._known(slot) is not None
 
     def doubt(self, place: Place | None) -> None:
         """It did not do its work, so it may have gone, or another one has it now."""
@@ -69,7 +65,8 @@ class Nodes(ABC):
             self._silent[place] = time.monotonic() + SILENT
 
     @abstractmethod
-    def _known(self, slot: int) -> Place | None: ...
+    def known(self, slot: int) -> Place | None:
+        """Where it is, if anybody ever said so."""
 
     @abstractmethod
     def _look(self) -> None:
@@ -123,7 +120,7 @@ class Sentinels(Nodes):
         self._service = address.service
         self._master: Place | None = None
 
-    def _known(self, slot: int) -> Place | None:
+    def known(self, slot: int) -> Place | None:
         return self._master
 
     def hear(self, slot: int, place: Place) -> None:
@@ -174,7 +171,7 @@ class Cluster(Nodes):
         self._spans: Sequence[Span] = ()
         self._heard: Mapping[int, Place] = {}  # of single slots, newer than the spans
 
-    def _known(self, slot: int) -> Place | None:
+    def known(self, slot: int) -> Place | None:
         if slot in self._heard:
             return self._heard[slot]
         return next((span.master for span in self._spans if span.first <= slot <= span.last), None)
@@ -197,7 +194,7 @@ class Cluster(Nodes):
                 self._look()
         by_node: dict[Place, list[Sequence[str]]] = {}
         for tag in tags:
-            if (place := self._known(slot_of(tag))) is not None:
+            if (place := self.known(slot_of(tag))) is not None:
                 by_node.setdefault(place, []).append(("HMGET", f"{{{tag}}}:meta", field))
         places = [place for place in by_node if not self._is_silent(place)] or list(by_node)  # all seem so to who was held up
         told = Round(places, lambda place: self._ask(place, *by_node[place])).soon(BRIEF)
@@ -274,7 +271,8 @@ class Route(Server):
 
     @property
     def place(self) -> str:
-        return self.shown if self._place is None else str(self._place)
+        place = self._place or self._nodes.known(self._slot)
+        return self.shown if place is None else str(place)
 
     def hasty(self) -> "Route":
         return Route(hasty(self.address), self.clock, self._nodes, self._slot)
@@ -287,7 +285,7 @@ class Route(Server):
             self._follow(self._nodes.place_of(self._slot))
 
     def is_absent(self, error: BaseException) -> bool:
-        return not self._nodes.knows(self._slot) and super().is_absent(error)
+        return self._nodes.known(self._slot) is None and super().is_absent(error)
 
     def _look_later(self) -> None:
         """Only Sentinels know better; the nodes of a Cluster stop by themselves."""

@@ -1,0 +1,125 @@
+"""Whom a sweep over several shards asks, and how often: a server that is waited for in vain once, and all others."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from bide import AsyncQueue, OutcomeUnknown, Outgoing, Unavailable
+from bide.engines.redis.aio.shard import AsyncShard
+from bide.engines.redis.aio.shards import AsyncShards
+from bide.engines.redis.protocol.encoding import name_of
+from bide.engines.redis.sync.shard import Shard
+from bide.engines.redis.sync.shards import Shards
+from bide.engines.redis.topology import slot_of
+from tests.redis.away import COLOURS, SHARDS, Either, engine_of, frozen
+from tests.redis.test_sweeps_away import begin_reshard, place_of
+from tests.servers.cluster import RedisCluster
+
+both_colours = pytest.mark.parametrize("colour", COLOURS)
+both_verbs = pytest.mark.parametrize(("verb", "how"), [("requeue", {}), ("purge", {"state": "dead"})])
+SHARD_VERBS = {"requeue": "requeue", "purge": "purge_dead"}  # with ids
+MANY = 30
+
+
+async def buried(queue: AsyncQueue) -> list[str]:
+    """Dead letters in all shards."""
+    sent = await queue.send_many("t", [Outgoing(1, key=f"k{n}") for n in range(MANY)])
+    for delivery in await queue.receive("t", limit=MANY):
+        await delivery.bury("broken")
+    return [each.id for each in sent]
+
+
+@contextlib.asynccontextmanager
+async def unserved(masters: RedisCluster, queue: AsyncQueue, shard: int) -> AsyncIterator[None]:
+    """Nobody has the slot of this shard."""
+    slot = slot_of((await engine_of(queue))._namespace.tag(shard))
+    node = masters.node_of(slot)
+    node.ask("CLUSTER", "DELSLOTS", slot)
+    try:
+        yield
+    finally:
+        node.ask("CLUSTER", "ADDSLOTS", slot)
+
+
+def counted(patch: pytest.MonkeyPatch, verb: str) -> list[int]:
+    """The shards that are asked."""
+    asked: list[int] = []
+    for kind in (AsyncShard, Shard):
+        call = getattr(kind, verb)
+
+        def one(self: Any, *args: Any, call: Any = call, **options: Any) -> Any:
+            asked.append(self.number)
+            return call(self, *args, **options)
+
+        patch.setattr(kind, verb, one)
+    return asked
+
+
+@both_colours
+@both_verbs
+@pytest.mark.parametrize("by", ["ids", "all"])
+async def test_a_slot_that_nobody_has_keeps_no_other_shard_of_its_server_from_it(
+    masters: RedisCluster, masters_url: str, colour: str, verb: str, how: dict[str, Any], by: str
+) -> None:
+    url = f"{masters_url}&timeout=1&shards={2 * SHARDS}"
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        ids = await buried(queue)
+        left = sum(name_of(id).shard == 0 for id in ids)
+        chosen = {"ids": ids} if by == "ids" else {}
+        place = await place_of(masters, queue, 0)
+        told = f"{place} answers, but can't do it now: .*not served.* {MANY - left} in all"
+        async with unserved(masters, queue, 0):
+            with pytest.raises(OutcomeUnknown, match=told):
+                await other.do(verb, "t", **chosen, **how)
+
+
+@both_colours
+@both_verbs
+@pytest.mark.parametrize("part", range(SHARDS))
+async def test_a_program_that_hears_of_a_reshard_asks_a_silent_server_once(
+    masters: RedisCluster,
+    masters_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    colour: str,
+    verb: str,
+    how: dict[str, Any],
+    part: int,
+) -> None:
+    url = f"{masters_url}&timeout=1"
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        await other.do("stats")
+        begin_reshard(url, 3 * SHARDS)
+        async with AsyncQueue(url) as sender:
+            ids = await buried(sender)
+            asked = counted(monkeypatch, SHARD_VERBS[verb])
+            async with frozen(masters, queue, part):
+                with pytest.raises((OutcomeUnknown, Unavailable)):
+                    await other.do(verb, "t", ids=ids, **how)
+                place = await place_of(masters, queue, part)
+                there = [shard for shard in asked if await place_of(masters, sender, shard) == place]
+            assert len(there) <= 1
+        await other.do("stats")
+
+
+@both_colours
+@both_verbs
+async def test_a_server_that_could_not_be_asked_for_new_shards_is_not_asked_again(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch, colour: str, verb: str, how: dict[str, Any]
+) -> None:
+    async with AsyncQueue(f"{redis_url}?namespace=other&shards=12") as elsewhere:
+        foreign = next(id for id in await buried(elsewhere) if name_of(id).shard > 0)
+    async with AsyncQueue(redis_url) as queue, Either(redis_url, colour) as other:
+        ids = await buried(queue)
+        asked = counted(monkeypatch, SHARD_VERBS[verb])
+
+        def silent(shards: Any, *_: object) -> Any:
+            shards.anchor.connections.server.presence.lose()
+            raise Unavailable("no answer")
+
+        for kind in (AsyncShards, Shards):
+            monkeypatch.setattr(kind, "hear_of", silent)
+        with pytest.raises(Unavailable):
+            await other.do(verb, "t", ids=[*ids, foreign], **how)
+        assert asked == []
