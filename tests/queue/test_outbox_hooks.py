@@ -127,3 +127,18 @@ async def test_a_cancel_whose_hook_spoils_the_message_is_not_sure_what_the_queue
             assert relay.stats("t").ready == 1
             if key is not None:
                 assert await queue.cancel(topic="t", key=key) is CancelResult.CANCELLED
+
+
+async def test_a_cancel_of_many_that_fails_at_one_tells_what_became_of_the_others(
+    make_queue: Callable[..., Any], store: str, own: sqlite3.Connection, tmp_path: Path
+) -> None:
+    hook = Spoils()
+    async with make_queue(f"memory://{tmp_path.name}", outbox=store, hooks=[hook]) as queue:
+        hook.bad = None
+        waiting = [(await queue.send("t", body, connection=own)).id for body in ("one", "bad", "three")]
+        own.commit()
+        there = (await queue.send("t", "four")).id
+        hook.bad = "bad"
+        with pytest.raises(OutcomeUnknown, match=r"Others of the batch were done and 2 were not tried\.") as caught:
+            await queue.cancel_many([*waiting, there])
+        assert caught.value.answers == [CancelResult.CANCELLED, None, None, None]

@@ -93,5 +93,7 @@ def of_part(error: BideError, asked: Sequence[int], answers: Sequence[object | N
     some = any(each is not None for each in known)
     if isinstance(error, ConfirmTimeout):
         return ConfirmTimeout(str(error), answers=known if some else (), done=done)
-    rest = " Others of the batch were done." if some and not told.answers else ""
-    return OutcomeUnknown(f"{error}{rest}", answers=known, done=done)
+    left = sum(each is None and i not in asked for i, each in enumerate(known))
+    others = ["others of the batch were done"] if some and not told.answers else []
+    rest = " and ".join([*others, *([f"{left:,} were not tried"] if left else [])])
+    return OutcomeUnknown(f"{error} {rest[:1].upper()}{rest[1:]}." if rest else str(error), answers=known, done=done)

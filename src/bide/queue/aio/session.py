@@ -269,9 +269,12 @@ class AsyncSession:
         """Those of an outbox first: the call that may not be confirmed comes last, when all of the part was asked for."""
         found: list[CancelResult | None] = [None] * len(refs)
 
-        async def ask(asked: Sequence[int]) -> None:
+        async def ask(asked: Sequence[int], outbox: bool = False) -> None:
             try:
-                answers = await opened.engine.cancel([refs[i] for i in asked], connection=connection)
+                if outbox:
+                    answers = [await self.cancel(refs[i], connection) for i in asked]
+                else:
+                    answers = await opened.engine.cancel([refs[i] for i in asked], connection=connection)
             except BideError as error:
                 raise of_part(error, asked, found) from error.__cause__
             for i, answer in zip(asked, answers, strict=True):
@@ -280,7 +283,7 @@ class AsyncSession:
         others = list[int]()
         for i, each in enumerate(refs):
             if opened.outbox is not None and concerns(each):
-                found[i] = await self.cancel(each, connection)
+                await ask([i], outbox=True)
             else:
                 others.append(i)
         if others:

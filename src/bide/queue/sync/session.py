@@ -267,9 +267,12 @@ class Session:
         """Those of an outbox first: the call that may not be confirmed comes last, when all of the part was asked for."""
         found: list[CancelResult | None] = [None] * len(refs)
 
-        def ask(asked: Sequence[int]) -> None:
+        def ask(asked: Sequence[int], outbox: bool = False) -> None:
             try:
-                answers = opened.engine.cancel([refs[i] for i in asked], connection=connection)
+                if outbox:
+                    answers = [self.cancel(refs[i], connection) for i in asked]
+                else:
+                    answers = opened.engine.cancel([refs[i] for i in asked], connection=connection)
             except BideError as error:
                 raise of_part(error, asked, found) from error.__cause__
             for i, answer in zip(asked, answers, strict=True):
@@ -278,7 +281,7 @@ class Session:
         others = list[int]()
         for i, each in enumerate(refs):
             if opened.outbox is not None and concerns(each):
-                found[i] = self.cancel(each, connection)
+                ask([i], outbox=True)
             else:
                 others.append(i)
         if others:
