@@ -12,6 +12,7 @@ from bide import Call, Hook, Queue
 from bide.engines.gates import Entry
 from bide.queue import outbox
 from bide.queue.sync.leader import LEAD
+from bide.queue.sync.relay import Relays
 from tests.queue.test_outbox_handed_on import commit, outbox_of
 from tests.worker.conftest import LONG
 from tests.worker.processes import until
@@ -150,3 +151,18 @@ def test_a_relay_that_closes_its_own_queue_ends_after_its_batch(wait: bool, back
         assert "in the midst of its own relay()" in str(hook.error)
     assert left(backlog) == (ROWS - 1, 0)
     assert lead(backlog)
+
+
+def test_a_relay_that_is_interrupted_as_it_begins_does_not_keep_the_queue_open(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = Relays.begin
+
+    def interrupted(self: Relays, relay: Any) -> None:
+        begin(self, relay)
+        raise KeyboardInterrupt
+
+    with Queue(f"memory://{tmp_path.name}", outbox=store) as queue:
+        monkeypatch.setattr(Relays, "begin", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue.relay(wait=False)

@@ -45,7 +45,7 @@ class Relays:
             relay.stop()
 
     def end(self, relay: "Relay") -> None:
-        del self._all[relay]
+        self._all.pop(relay, None)
 
     def close(self) -> None:
         """Stop them, and all that begin from now on. Raises in the midst of one of them, which could not end meanwhile."""
@@ -106,8 +106,8 @@ class Relay:
     def run(self) -> int:
         """Hand on what comes, until this is stopped or its queue is closed; how many messages that were."""
         total = 0
-        self._relays.begin(self)
         try:
+            self._relays.begin(self)
             while not self._stops:
                 try:
                     if not self._has_turn():
@@ -131,8 +131,8 @@ class Relay:
         None, if another relay is at work all the time. It ends early if its queue is closed.
         """
         total = 0
-        self._relays.begin(self)
         try:
+            self._relays.begin(self)
             until = time.monotonic() + LEAD / 1000 + POLL
             while not self._has_turn():
                 if self._stops or time.monotonic() > until:
