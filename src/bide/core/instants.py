@@ -7,12 +7,13 @@ from typing import Any
 
 TIMES = (datetime, time)
 _MINUTE = timedelta(minutes=1)
-_find = re.compile(rb'\d\d:\d\d:\d\d[.\d]*(?:Z|[+-]\d\d:\d\d)"').search
+# From the first colon, which is searched for much faster than two digits are.
+_find = re.compile(rb':\d\d:\d\d[.\d]*(?:Z|[+-]\d\d:\d\d)"').search
 
 
 def told_in(raw: bytes) -> bool:
     """Whether JSON may tell an instant or a time with an offset."""
-    return raw.find(b":") >= 0 and _find(raw) is not None
+    return _find(raw) is not None
 
 
 def exact(value: Any) -> Any:

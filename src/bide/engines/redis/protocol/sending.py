@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from struct import Struct
 from typing import Any, NamedTuple, TypeVar
 
-from bide.core.when import MAX_DELAY_MS, planned
+from bide.core.when import MAX_DELAY_MS, due_time, planned
 from bide.engines.base import Condition, Move, NewMessage, Past, Ref, Seen
 from bide.engines.redis.protocol import Arg
 from bide.engines.redis.protocol.encoding import (
@@ -150,7 +150,9 @@ def put_answer(asked: Put, messages: Sequence[NewMessage], shard: int, salt: byt
         texts = id_texts([head + local + salt for (local,) in _LOCAL.iter_unpack(ids)])
         for i, id in zip(indexes, texts, strict=True):
             new = messages[i]
-            answers[i] = Sent(id, topic, planned(new.delay, new.at, now, ceiling, wall).due, "created")
+            after = new.at is None  # by far the most
+            at = due_time(new.delay, None, now, ceiling) if after else planned(new.delay, new.at, now, ceiling, wall).due
+            answers[i] = Sent(id, topic, at, "created")
     if asked.others:
         for i, (head, letter, rest, due) in zip(asked.others, _told(shard, reply.named), strict=True):
             outcome = _OUTCOMES.get(letter)  # none: it is absent
