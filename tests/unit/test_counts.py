@@ -9,11 +9,11 @@ EVERYTHING = {CALLS, SERVER}
 
 
 def test_what_costs_the_same_passes() -> None:
-    assert show({CALLS: {"put one": 10.9, "claim": 5.0}, SERVER: {"put one": 1_090.0}}, BASELINE, EVERYTHING) == 0
+    assert show({CALLS: {"put one": 10.2, "claim": 5.0}, SERVER: {"put one": 1_029.0}}, BASELINE, EVERYTHING) == 0
 
 
-def test_what_costs_more_than_a_tenth_more_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert show({CALLS: {"put one": 11.1, "claim": 20.0}, SERVER: {"put one": 1_101.0}}, BASELINE, EVERYTHING) == 2
+def test_what_costs_more_than_three_percent_more_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert show({CALLS: {"put one": 10.4, "claim": 20.0}, SERVER: {"put one": 1_031.0}}, BASELINE, EVERYTHING) == 2
     assert capsys.readouterr().out.count("WORSE") == 2
 
 
