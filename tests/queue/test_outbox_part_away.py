@@ -160,11 +160,11 @@ def test_a_call_tells_what_it_puts_off_though_another_one_begins_meanwhile(
             asked.set()
         return entered
 
-    def put_off(*args: Any) -> Any:
+    def put_off(*args: Any, **options: Any) -> Any:
         if not second:
             second.append(pool.submit(queue.relay, wait=False))
             assert asked.wait(30)
-        return extend(*args)
+        return extend(*args, **options)
 
     monkeypatch.setattr(store.gates, "enter", told)
     monkeypatch.setattr(store, "extend", put_off)

@@ -157,7 +157,11 @@ def test_what_is_put_off_briefly_is_taken_back_at_once(monkeypatch: pytest.Monke
     assert parts.upkeep(clock.now + 5) == clock.now + 0.5
     parts.taken_back(clock.now + 1)
     assert parts.upkeep(clock.now + 5) == clock.now + 5
-    assert parts.upkeep(clock.now + 11) == clock.now + 10 + OTHERS
+    assert parts.upkeep(clock.now + 11) == clock.now + LONG / 1000  # which nobody else has a use for
     assert parts.shared() == [long]
     assert parts.shared() == []
     assert parts.upkeep(clock.now + 11) == clock.now + 11
+    parts.add([long], LONG, shared=True)
+    assert parts.upkeep(clock.now + 11) == clock.now + LONG / 1000 + OTHERS
+    parts.add([brief], LONG + 1_000, shared=False)
+    assert parts.upkeep(clock.now + 12) == clock.now + 11

@@ -116,3 +116,31 @@ def test_a_message_that_is_too_large_for_one_of_several_servers_keeps_no_others_
         [last] = engine.get([Ref(topic="t", key=large)])
         assert last is not None
         assert last.body == b'"later"'
+
+
+def test_one_of_several_servers_that_is_full_keeps_back_nothing_for_the_others(
+    masters_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much waits for it, of any size: so claims find only that, for a while."""
+    store = f"sqlite:///{tmp_path}/app.db"
+    [live], [full] = keys_of(0, 1), keys_of(2, 1)
+    put, tries = Shard.put, list[int]()
+
+    def put_when_full(self: Shard, messages: Sequence[NewMessage], *args: Any, **options: Any) -> Any:
+        if self.number == 2:
+            tries.append(len(messages))
+            raise QueueFull("The server is full.")
+        return put(self, messages, *args, **options)
+
+    monkeypatch.setattr(Shard, "put", put_when_full)
+    with Queue(masters_url, outbox=store) as queue, closing(sqlite3.connect(tmp_path / "app.db")) as own:
+        with Queue(store) as there:
+            there.stats()
+        for size in range(1_000):
+            queue.send("t", "x" * size, key=f"{full}", if_exists="keep", connection=own)
+        queue.send("t", "live", key=live, connection=own)
+        own.commit()
+        with pytest.raises(QueueFull):
+            queue.relay(wait=False)
+        assert [each.body for each in queue.messages("t")] == ["live"]
+        assert len(tries) <= 20

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from bide.engines.base import SWEEP, Claimed, End, Hold, NewMessage, Verdict
-from bide.errors import OutcomeUnknown, QueueFull, Unavailable
+from bide.errors import BadMessage, OutcomeUnknown, QueueFull, Unavailable
 from bide.logs import Log
 
 Kept: TypeAlias = tuple[Claimed, NewMessage]
@@ -32,7 +32,7 @@ class Rests:
         self._part_of = part_of
         self._all: dict[Hashable, Rest] = {}
 
-    def begin(self, kept: Sequence[Kept], error: OutcomeUnknown | Unavailable, ms: int) -> None:
+    def begin(self, kept: Sequence[Kept], error: OutcomeUnknown | QueueFull | Unavailable, ms: int) -> None:
         """Try nothing for so long at the parts that these are for, and for longer each time until they answer; unless there is
         only one part.
         """
@@ -120,8 +120,7 @@ class PutOff:
 
         What was put off for long is left to others for a while: they may reach what this relay does not.
         """
-        at = min(at, self._soon)
-        return self._late + OTHERS if at > self._late - SOON / 1000 else at
+        return min(self._soon, self._late + OTHERS if at > self._late - SOON / 1000 else at)
 
     def taken_back(self, at: float) -> None:
         """Those whose lease was over at that instant."""
@@ -141,3 +140,8 @@ class PutOff:
 
 def end_of(claimed: Claimed, verdict: Verdict = "done", delay: int = 0, error: str | None = None) -> End:
     return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error)
+
+
+def refused_end(claimed: Claimed, error: BadMessage) -> End:
+    _log.error("A message of the outbox was refused, and is a dead letter of it now: %s", error)
+    return end_of(claimed, "dead", error=str(error))

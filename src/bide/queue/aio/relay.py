@@ -14,9 +14,9 @@ from bide.queue import outbox
 from bide.queue.affinity import AsyncAffinity
 from bide.queue.aio.leader import LEAD, POLL, AsyncLeader
 from bide.queue.aio.turns import LEASE, AsyncTurns
-from bide.queue.away import Away, Kept, PutOff, Rests, end_of
+from bide.queue.away import Away, Kept, PutOff, Rests, end_of, refused_end
 from bide.types import Sent
-from bide.wakeable import AsyncSignal
+from bide.wakeable import AsyncBriefly, AsyncSignal
 
 AT_ONCE = 100  # messages; MAX_BATCH behind many that are held back, if these have at most
 LIGHT = 4_096  # bytes each
@@ -167,11 +167,12 @@ class AsyncRelay:
     async def give_back(self) -> None:
         """What this relay has put off, as if the leases had ended: as much as there is time for."""
         until, holds = time.monotonic() + GIVING, self._put_off.shared()
-        with contextlib.suppress(BideError):
-            while holds and time.monotonic() < until:
-                await self._store.extend(holds[:MAX_BATCH], 0)
-                await self._tend()
-                del holds[:MAX_BATCH]
+        with contextlib.suppress(BideError, TimeoutError):
+            async with AsyncBriefly(GIVING):
+                while holds and time.monotonic() < until:
+                    await self._store.extend(holds[:MAX_BATCH], 0, brief=True)
+                    await self._tend()
+                    del holds[:MAX_BATCH]
 
     async def _has_turn(self) -> bool:
         """Whether this relay is the one at work now. If not, it has waited for a while or is stopped."""
@@ -244,7 +245,8 @@ class AsyncRelay:
                 never = {each.id for each in left if each.attempt == 1}  # no earlier try, which may have got there
                 await self._store.settle([end for end in later if end.id in never])  # so they can be cancelled
                 later = [end for end in later if end.id not in never]
-            await self._settle([*ends, *later], shared=not isinstance(error, QueueFull))
+            await self._settle(ends)
+            await self._settle(later, shared=not isinstance(error, QueueFull))
             raise
         await self._settle(ends)
         held_back = sum(end.verdict == "release" for end in ends)
@@ -285,7 +287,7 @@ class AsyncRelay:
             except Unsupported as error:
                 ends.append(self._stays(each, error))
             except BadBody as error:
-                ends.append(_refused(each, error))
+                ends.append(refused_end(each, error))
             else:
                 if new is None:
                     ends.append(end_of(each))
@@ -293,7 +295,7 @@ class AsyncRelay:
                     kept.append((each, new))
         return kept
 
-    async def _put(self, kept: Sequence[Kept], ends: list[End], now: int) -> None:
+    async def _put(self, kept: Sequence[Kept], ends: list[End], now: int, *, single: bool = False) -> None:
         """Together; if that is refused, one by one, and those that can't be sent become dead letters of the outbox.
 
         What this engine can't take stays, for a relay to another one; and what a hook of this relay has spoilt.
@@ -312,12 +314,13 @@ class AsyncRelay:
             self._away.put_off(kept, ends, error, LATER)
             return
         except (BadMessage, Unsupported, QueueFull) as error:
-            if len(kept) > 1:
-                await self._put_singly(kept, ends, now)
+            apart = isinstance(error, QueueFull) and self._target.part_of(kept[0][1]) is not None
+            if len(kept) > 1 or (apart and not single):  # the part of these is full: others may have room
+                await self._put_singly(kept, ends, now, apart=apart)
             elif isinstance(error, Unsupported | BadHook):
                 ends.append(self._stays(kept[0][0], error))
             elif isinstance(error, BadMessage):
-                ends.append(_refused(kept[0][0], error))
+                ends.append(refused_end(kept[0][0], error))
             else:
                 raise
             return
@@ -363,9 +366,9 @@ class AsyncRelay:
         return handed_on, sent
 
     async def _put_singly(self, kept: Sequence[Kept], ends: list[End], now: int, *, apart: bool = False) -> None:
-        """One that stays, or finds no room, keeps back only later ones of its key. `apart`: and this does not raise."""
+        """One that stays, or finds no room, keeps back only later ones of its key. `apart`: a part with no room rests then."""
         full: QueueFull | None = None
-        refused: list[Claimed] = []
+        refused, took = list[Claimed](), set[Hashable]()  # and the parts that took any
         room: dict[Hashable, int] = {}  # in parts that are full: for less than so many bytes
         stuck: set[outbox.Name] = set()
         for claimed, new in kept:
@@ -379,8 +382,9 @@ class AsyncRelay:
                     if apart and size >= room.get(part, size + 1):
                         refused.append(claimed)
                     else:
-                        await self._put([(claimed, new)], ends, now)
+                        await self._put([(claimed, new)], ends, now, single=True)
                         if ends[-1].verdict != "release":
+                            took.add(part)
                             continue
                 except QueueFull as error:
                     full, room[part] = error, size
@@ -392,9 +396,5 @@ class AsyncRelay:
         if not apart:
             raise full
         self._away.tell(full, LATER)
+        self._rests.begin([each for each in kept if self._target.part_of(each[1]) in room.keys() - took], full, LATER)
         ends += self._kept_for_later(refused, apart=True)
-
-
-def _refused(claimed: Claimed, error: BadMessage) -> End:
-    _log.error("A message of the outbox was refused, and is a dead letter of it now: %s", error)
-    return end_of(claimed, "dead", error=str(error))
