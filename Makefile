@@ -25,9 +25,9 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 # What Python has compiled is kept: the tests start it thousands of times, and each time would compile all of bide.
 export PYTHONDONTWRITEBYTECODE :=
 
-# Three processes for two cores, since tests wait as much as they work; each with servers of its own.
+# Two processes for each core, since tests wait more than they work; each with servers of its own.
 CORES := $(shell "$(PYTHON)" -c "import os; print(min(8, os.cpu_count() or 1))" 2>/dev/null)
-PROCESSES := $(shell "$(PYTHON)" -c "import os; print(min(8, ((os.cpu_count() or 1) * 3 + 1) // 2))" 2>/dev/null)
+PROCESSES := $(shell "$(PYTHON)" -c "import os; print(min(8, 2 * (os.cpu_count() or 1)))" 2>/dev/null)
 PARALLEL := --numprocesses $(or $(PROCESSES),1) --dist worksteal
 
 .PHONY: help
@@ -39,8 +39,8 @@ demo: .venv/.demo ## see bide at work, in about a minute
 	@$(BIN)/bide demo
 
 .PHONY: test
-test: servers check ## check with the unit tests, then one of each kind of test, and no long ones; about twenty minutes
-	@echo "== pytest: about a quarter of an hour on two cores, and more where others work, too"
+test: servers check ## check with the unit tests, then one of each kind of test, and no long ones; about ten minutes
+	@echo "== pytest: about eight minutes on two cores, and more where others work, too"
 	@$(BIN)/pytest tests --ignore=tests/unit --brief $(PARALLEL)
 
 .PHONY: test-all

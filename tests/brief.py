@@ -20,8 +20,8 @@ from tests.servers.processes import core_seconds
 from tests.servers.server import pids
 
 DURATIONS = Path(__file__).with_name("durations.json")
-ENOUGH = 0.2  # seconds of a core
-LONG = 6.0
+ENOUGH = 0.1  # seconds of a core
+LONG = 4.0
 SLOWEST = 10  # files that are named at the end
 WHOLE = "tests/negative/"
 

@@ -69,6 +69,7 @@ def test_a_crowd_at_the_gates_of_a_file(tmp_path: Path) -> None:
         assert file.execute("select count(*) from bide_gate_place").fetchone() == (0,)
 
 
+@pytest.mark.always
 @pytest.mark.timeout(900)
 def test_a_crowd_at_the_gates_of_a_database(postgres_url: str, tmp_path: Path) -> None:
     crowds_of(postgres_url, postgres_url, tmp_path)

@@ -74,6 +74,7 @@ async def received(queue: AsyncQueue, count: int = 1, topic: str = TOPIC) -> lis
     return bodies
 
 
+@pytest.mark.always
 async def test_what_a_removed_binding_has_misled_comes_back(queue: AsyncQueue, broker: Broker) -> None:
     broker.unbind(NAMES.topics, NAMES.topic(TOPIC))
     await queue.send(TOPIC, 1, delay=1)

@@ -43,6 +43,7 @@ def judge(crew: Crew) -> None:
     assert len({each.whose for some in stays.values() for each in some}) > 3
 
 
+@pytest.mark.always
 def test_nobody_is_inside_beside_somebody_else(redis_url: str, redis_server: RedisServer, tmp_path: Path) -> None:
     url = f"{redis_url}?shards=3"
     crew = Crew(url, tmp_path)

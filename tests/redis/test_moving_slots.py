@@ -36,6 +36,7 @@ def next_master(cluster: RedisCluster, slot: int) -> ClusterNode:
     return masters[(masters.index(cluster.node_of(slot)) + 1) % len(masters)]
 
 
+@pytest.mark.always
 def test_slots_that_move_under_load_lose_nothing_and_raise_nothing(new_cluster: NewCluster, tmp_path: Path) -> None:
     cluster = new_cluster()
     crowd = Crowd(cluster.url, tmp_path, loses=False)

@@ -56,6 +56,7 @@ def reshard(url: str, size: int) -> None:
     assert begun
 
 
+@pytest.mark.always
 def test_a_server_is_resharded_under_load(redis_url: str, redis_server: RedisServer, tmp_path: Path) -> None:
     crowd = Crowd(f"{redis_url}?shards=3", tmp_path, loses=False)
     with crowd.at_work():

@@ -31,7 +31,7 @@ def test_one_at_least_runs_unless_it_is_long() -> None:
 
 
 def test_the_record_has_what_does_not_run_whole() -> None:
-    short = {"tests/a/test_b.py::test_c": 5.0, "tests/a/test_b.py::test_d[0]": 0.01, "tests/a/test_b.py::test_d[1]": 0.01}
+    short = {"tests/a/test_b.py::test_c": LONG - 1, "tests/a/test_b.py::test_d[0]": 0.01, "tests/a/test_b.py::test_d[1]": 0.01}
     known = {"tests/a/test_b…::test_d": 1.0, "tests/z/test_z…::test_z": 1.0}
     assert noted(known, short) == {"tests/z/test_z…::test_z": 1.0}
     assert noted({}, dict.fromkeys(MANY, 0.1)) == {kin_of(MANY[0]): 0.1}

@@ -36,6 +36,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
         yield made
 
 
+@pytest.mark.always
 @pytest.mark.timeout(1_200 if "BIDE_LONG" in os.environ else 180)
 def test_nothing_is_lost_and_nothing_is_written_twice_but_by_the_dead(shop: Shop) -> None:
     chance = random.Random(seed := random.randrange(10**6))

@@ -86,6 +86,7 @@ def most_at_once(inside: list[Stay]) -> int:
     return max(itertools.accumulate(step for _, step in steps))
 
 
+@pytest.mark.always
 @pytest.mark.timeout(1_200 if "BIDE_LONG" in os.environ else 180)
 def test_limits_hold_while_workers_are_killed(shop: Shop) -> None:
     chance = random.Random(seed := random.randrange(10**6))

@@ -38,6 +38,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
         yield made
 
 
+@pytest.mark.always
 @pytest.mark.timeout(1_200 if "BIDE_LONG" in os.environ else 180)
 def test_every_message_has_its_result_while_workers_are_killed(shop: Shop) -> None:
     """Every ten of them have one that waits for all ten; at its deadline it would come too late."""
