@@ -21,7 +21,7 @@ from tests.servers.server import pids
 
 DURATIONS = Path(__file__).with_name("durations.json")
 ENOUGH = 0.1  # seconds of a core
-LONG = 4.0
+LONG = 3.0
 SLOWEST = 10  # files that are named at the end
 WHOLE = "tests/negative/"
 
@@ -83,10 +83,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("brief"):
         return
-    run = chosen([each.nodeid for each in items], recorded())
-    run |= {each.nodeid for each in items if each.nodeid.startswith(WHOLE) or each.get_closest_marker("always")}
-    config.hook.pytest_deselected(items=[each for each in items if each.nodeid not in run])
-    items[:] = [each for each in items if each.nodeid in run]
+    always = [each for each in items if each.get_closest_marker("always")]
+    run = chosen([each.nodeid for each in items], recorded()) - {each.nodeid for each in always}
+    run |= {each.nodeid for each in items if each.nodeid.startswith(WHOLE)}
+    config.hook.pytest_deselected(items=[each for each in items if each.nodeid not in run and each not in always])
+    # The long ones first, or one process would be at them when all others have ended.
+    items[:] = [*always, *(each for each in items if each.nodeid in run and each not in always)]
 
 
 class Times:

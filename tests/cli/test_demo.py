@@ -44,6 +44,7 @@ def summary(runs: dict[str, "subprocess.CompletedProcess[str]"]) -> dict[str, An
     return found
 
 
+@pytest.mark.always
 def test_the_demo_ends_well_and_in_twenty_seconds(
     runs: dict[str, "subprocess.CompletedProcess[str]"], summary: dict[str, Any]
 ) -> None:

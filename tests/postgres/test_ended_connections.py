@@ -19,6 +19,7 @@ def end_backends(server: PostgresServer) -> None:
     server.ask("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'bide'")
 
 
+@pytest.mark.always
 def test_connections_that_are_ended_lose_nothing(new_postgres: NewPostgres, tmp_path: Path) -> None:
     server = new_postgres()
     crowd = Crowd(f"{server.url}?timeout=2", tmp_path, loses=False)

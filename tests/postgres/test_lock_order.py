@@ -202,6 +202,7 @@ def wait_until_one_waits(other: psycopg.Connection, calling: Future[Any]) -> Non
         assert not calling.done()
 
 
+@pytest.mark.always
 def test_no_two_calls_wait_for_each_other(postgres_url: str) -> None:
     """Sends by key, cancels and reschedules by id and by key, ends, and what is brought back, in any order."""
     keys = [f"k{n}" for n in range(20)]

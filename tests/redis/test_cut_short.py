@@ -205,6 +205,7 @@ def answers_are_its_own_in_threads(engine: Engine, body: bytes) -> None:
     assert engine.cancel([Ref(id=sent.id)]) == [CancelResult.CANCELLED]
 
 
+@pytest.mark.always
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # redis-py is interrupted too, before it has stored its socket
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("database", [0, 3])

@@ -123,6 +123,7 @@ def test_a_cluster_loses_only_what_was_not_confirmed(new_cluster: NewCluster, tm
     judge(crowd)
 
 
+@pytest.mark.always
 @pytest.mark.parametrize("receiver", ["worker", "sync listen"])
 def test_receivers_go_on_with_the_other_shards_while_a_master_is_away(receiver: str, new_cluster: NewCluster) -> None:
     cluster = new_cluster(cluster_require_full_coverage="no", cluster_node_timeout=5_000)

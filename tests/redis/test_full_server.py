@@ -40,6 +40,7 @@ async def put_for_ever(bench: Bench) -> None:
         await bench.put_all(*[NewMessage("ballast", b"b" * 500, delay=40_000_000) for _ in range(100)])
 
 
+@pytest.mark.always
 async def test_a_batch_that_a_full_server_refuses_leaves_nothing(new_redis: NewRedis, colour: str) -> None:
     server = new_redis(maxmemory="7mb")
     async with bench_at(server.url, colour) as bench:

@@ -31,6 +31,7 @@ def commit(url: str, store: str, keys: list[str]) -> None:
         own.commit()
 
 
+@pytest.mark.always
 @pytest.mark.timeout(120)
 @both_colours
 async def test_what_goes_to_other_servers_is_handed_on(

@@ -197,6 +197,7 @@ def test_a_call_that_kills_its_process_is_made_again(shop: Shop) -> None:
     assert len(shop.lines("began")) == 1
 
 
+@pytest.mark.always
 def test_after_three_processes_the_message_is_buried_without_it(shop: Shop) -> None:
     shop.queue.send("dies.too", {"how": "exit"}, max_attempts=1)
     worker = start(shop)
