@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bide import Queue, Unavailable
+from bide import Call, Hook, Queue, QueueFull, Unavailable
 from bide.engines.base import Hold, NewMessage
 from bide.queue import outbox
 from bide.queue.away import LONG, OTHERS, PutOff, Rests
@@ -85,6 +85,39 @@ def test_a_relay_that_ends_gives_back_what_it_has_put_off(
     assert left(second) == (MANY, 0)
     assert second.relay(wait=False) == MANY
     assert [each.body for each in second.receive("t", limit=100)] == list(range(100))
+
+
+class Spoils(Hook):
+    """What is for the topic "s"."""
+
+    def before(self, call: Call) -> None:
+        if call.verb == "put" and call.engine.startswith("memory"):
+            for message in call.asked:
+                if message.topic == "s":
+                    message.headers["x"] = 7
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_what_a_hook_spoils_is_given_back_also_beside_a_message_that_finds_no_room(
+    full: bool, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Queue(f"memory://{tmp_path.name}", outbox=store, hooks=[Spoils()]) as queue, connected(store) as own:
+        queue.open()
+        target = outbox_of(queue)._target
+        put = target.put
+
+        def without_room(messages: Sequence[NewMessage]) -> Any:
+            if full and any(each.topic == "t" for each in messages):
+                raise QueueFull("It is full.")
+            return put(messages)
+
+        monkeypatch.setattr(target, "put", without_room)
+        queue.send("s", 1, connection=own)
+        queue.send("t", 2, connection=own)
+        own.commit()
+        with pytest.raises(QueueFull) if full else nullcontext():
+            assert queue.relay(wait=False) == 1
+        assert left(queue) == (1, int(full))
 
 
 def idle(queue: Queue, several: bool) -> bool:
