@@ -4,13 +4,17 @@ import asyncio
 import contextlib
 import functools
 import itertools
+import time
 import zlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+import redis.exceptions as theirs
+
 from bide import AsyncQueue, Queue
 from bide.engines.redis.topology import slot_of
 from tests.servers.cluster import RedisCluster
+from tests.servers.redis import RedisServer
 
 SHARDS = 3
 COLOURS = ("async", "sync")
@@ -65,3 +69,33 @@ async def frozen(masters: RedisCluster, queue: AsyncQueue, shard: int) -> AsyncI
         yield
     finally:
         masters.thaw(master)
+
+
+@contextlib.asynccontextmanager
+async def busy(server: RedisServer) -> AsyncIterator[None]:
+    """It runs somebody's script that does not end, and tells everybody so."""
+    _tell(server, "CONFIG", "SET", "busy-reply-threshold", 1)
+    script = asyncio.create_task(asyncio.to_thread(_never_ending, server))
+    try:
+        await asyncio.to_thread(_wait_until_busy, server)
+        yield
+    finally:
+        _tell(server, "SCRIPT", "KILL")
+        await script
+
+
+def _never_ending(server: RedisServer) -> None:
+    with server.client() as client, contextlib.suppress(theirs.ResponseError):  # it is killed
+        client.eval("while true do end", 0)
+
+
+def _wait_until_busy(server: RedisServer) -> None:
+    with contextlib.suppress(theirs.ResponseError):
+        while True:
+            _tell(server, "PING")
+            time.sleep(0.01)
+
+
+def _tell(server: RedisServer, *command: str | int) -> None:
+    with server.client() as client:
+        client.execute_command(*command)

@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, OutcomeUnknown, Outgoing, Unavailable
+from bide import AsyncQueue, OutcomeUnknown, Outgoing, Unavailable, Where
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.aio.shards import AsyncShards
 from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
 from bide.engines.redis.topology import slot_of
-from tests.redis.away import COLOURS, SHARDS, Either, engine_of, frozen
+from tests.redis.away import COLOURS, SHARDS, Either, busy, engine_of, frozen, keys_of
 from tests.redis.test_sweeps_away import begin_reshard, place_of
 from tests.servers.cluster import RedisCluster
+from tests.servers.fixtures import NewRedis
 
 both_colours = pytest.mark.parametrize("colour", COLOURS)
 both_verbs = pytest.mark.parametrize(("verb", "how"), [("requeue", {}), ("purge", {"state": "dead"})])
@@ -123,3 +124,50 @@ async def test_a_server_that_could_not_be_asked_for_new_shards_is_not_asked_agai
         with pytest.raises(Unavailable):
             await other.do(verb, "t", ids=[*ids, foreign], **how)
         assert asked == []
+
+
+@both_colours
+@both_verbs
+@pytest.mark.parametrize("by", ["ids", "all"])
+async def test_a_server_that_is_busy_is_asked_once_however_many_shards_it_has(
+    new_redis: NewRedis, monkeypatch: pytest.MonkeyPatch, colour: str, verb: str, how: dict[str, Any], by: str
+) -> None:
+    server = new_redis()
+    url = f"{server.url}?shards=6&timeout=0.5"
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        ids = await buried(queue)
+        await other.do("stats")
+        asked = counted(monkeypatch, SHARD_VERBS[verb] if by == "ids" else verb)
+        async with busy(server):
+            with pytest.raises(Unavailable, match="answers, but can't do it now: BUSY"):
+                await other.do(verb, "t", **({"ids": ids} if by == "ids" else {}), **how)
+        assert len(asked) <= 1
+
+
+@both_colours
+@pytest.mark.parametrize(
+    ("verb", "how"),
+    [
+        ("cancel_all", {}),
+        ("cancel_all", {"where": Where(key="k*")}),
+        ("requeue", {"where": Where(error="broken")}),
+        ("purge", {"state": "dead", "where": Where(error="broken")}),
+    ],
+)
+async def test_a_sweep_that_looks_first_tells_what_a_server_answers_that_can_not_do_it(
+    masters: RedisCluster, masters_url: str, colour: str, verb: str, how: dict[str, Any]
+) -> None:
+    url = f"{masters_url}&timeout=1"
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        some = [Outgoing(shard, key=key) for shard in range(SHARDS) for key in keys_of(shard, 2)]
+        await queue.send_many("t", some)
+        if verb != "cancel_all":
+            for delivery in await queue.receive("t", limit=len(some)):
+                await delivery.bury("broken")
+        await other.do("stats")
+        place = await place_of(masters, queue, 1)
+        node = masters.node_of(slot_of((await engine_of(queue))._namespace.tag(1)))
+        async with busy(node):
+            told = f"^{place} answers, but can't do it now: BUSY.* All else is done, 4 in all"
+            with pytest.raises(OutcomeUnknown, match=told):
+                await other.do(verb, "t", **how)

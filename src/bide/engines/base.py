@@ -216,6 +216,7 @@ class Scanned(msgspec.Struct, frozen=True):
     messages: Sequence[Stored]
     after: str | None
     missing: Sequence[str] = ()  # servers that did not answer: what they have is left out
+    refused: Sequence[str] = ()  # a sentence of each of them that answered that it can't do it now
 
 
 class Window(msgspec.Struct, frozen=True):

@@ -75,9 +75,7 @@ class Step(NamedTuple):
     @property
     def left(self) -> str:
         """What to say if a part was left as it was."""
-        silent = [each for each in self.missing if not any(f"{each} " in told for told in self.refused)]
-        named = f"{', '.join(silent)} does not answer and may have some of the messages." if silent else ""
-        return " ".join(filter(None, [named, *self.refused]))
+        return _left(self.missing, self.refused)
 
     def check(self) -> None:
         """At the end. Raises OutcomeUnknown if a server did not answer or refused, or its error as it is if no other was asked;
@@ -92,13 +90,21 @@ class Step(NamedTuple):
             raise ConfirmTimeout(f"All is done, {plural(self.done, 'message')}, but {self.short}")
 
 
+def _left(missing: Iterable[str], refused: Iterable[str]) -> str:
+    """A sentence of each server that did not answer, or refused."""
+    told = [*refused]
+    silent = [each for each in missing if not any(f"{each} " in one for one in told)]
+    named = f"{', '.join(silent)} does not answer and may have some of the messages." if silent else ""
+    return " ".join(filter(None, [named, *told]))
+
+
 def complete(found: C) -> C:
     """What has all that there is: for a caller that decides by it, and does not only show it."""
-    told = [f"{', '.join(found.missing)} does not answer and may have some of the messages."] if found.missing else []
-    if isinstance(found, Swept):
-        told += found.refused
-    if told:
-        raise Unavailable(f"{' '.join(told)} Try again later.")
+    refused: Iterable[str] = ()
+    if isinstance(found, Scanned | Swept):
+        refused = found.refused
+    if left := _left(found.missing, refused):
+        raise Unavailable(f"{left} Try again later.")
     return found
 
 
@@ -120,8 +126,9 @@ class Absent:
 
     def heard(self, found: C) -> C:
         self._servers.update(found.missing)
-        if isinstance(found, Swept):
+        if isinstance(found, Scanned | Swept):
             self._refused.update(found.refused)
+        if isinstance(found, Swept):
             self.short(found.unconfirmed)
         return found
 

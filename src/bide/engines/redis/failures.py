@@ -38,6 +38,7 @@ _CUT = re.compile("reset by peer|closed by server|closed the connection", re.IGN
 WHERE = re.compile(r" script: [0-9a-f]{40}, on @\S+$")  # which tells a user nothing
 
 
+NOBODY_HAS_IT = ("slot not served", "no node has slot")
 SOON, LATER = 0.02, 1.0  # seconds between two tries, growing
 BRIEF = 0.2  # seconds that a command is waited for and repeated when other servers are worth more
 RENEWAL = 1.0  # the same for renewals of leases, unless a third of the lease is less
@@ -145,6 +146,11 @@ def is_replica(shown: str, master: str) -> ConfigError:
 def refuses_changes(error: BaseException) -> bool:
     """Whether the server only lets others look, since too few replicas follow it."""
     return str(error).startswith("NOREPLICAS ")
+
+
+def about_a_slot(error: BaseException) -> bool:
+    """Whether one slot of a Cluster can't be used, and all else of its server can."""
+    return moving(error) or isinstance(error, theirs.MovedError) or any(each in str(error) for each in NOBODY_HAS_IT)
 
 
 def moving(error: BaseException) -> bool:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import redis.exceptions as theirs
 
@@ -16,14 +17,21 @@ SLOW = 4  # times the usual time of an answer, that such waits are longer where 
 SHARE = 8  # the usual time is an average, to which each answer adds one part in so many
 
 
+class Excuse(NamedTuple):
+    """Why a server can't do it now, as it says itself."""
+
+    why: str
+    looks: bool = False  # it is so for changes only: whoever looks is answered as ever
+    slot: bool = False  # it is so for one slot of a Cluster: whatever else the server has is used as ever
+
+
 class Presence:
     """Shared by all connections to one server. Times are monotonic."""
 
     def __init__(self, place: Callable[[], str], patience: float) -> None:
         """`place`: which server it is, for people. `patience`: seconds that it may be away until the log says so."""
         self.since: float = 0.0  # when it first did not answer, of those times since it last did
-        self.excuse: str = ""  # why it can't do it now, if that is how it answers
-        self.looks: bool = False  # and whether that is for changes only: whoever looks is answered as ever
+        self.excuse: Excuse | None = None  # if it answers so
         self._place = place
         self._patience = patience
         self._told = False
@@ -69,10 +77,10 @@ class Presence:
         self.heard = now = time.monotonic()
         self._usual += (now - self._asked.pop(by, now) - self._usual) / SHARE
 
-    def lose(self, excuse: str = "", *, looks: bool = False) -> None:
-        """A command got no answer; or one, which is why it can't be done now. `looks`: whoever changes nothing is answered."""
+    def lose(self, excuse: Excuse | None = None) -> None:
+        """A command got no answer; or one, which is why it can't be done now."""
         now = time.monotonic()
-        self.excuse, self.looks = excuse, looks
+        self.excuse = excuse
         if not self.since:
             self.since, self._pause = now, SOON
             self._ask_at = now + SOON
@@ -86,20 +94,25 @@ class Presence:
 
     def find(self, *, looked: bool = False) -> None:
         """It has answered. `looked`: to somebody who changes nothing."""
-        if not self.since or (looked and self.looks):
+        if not self.since or (looked and self.only_looks):
             return
-        again = "takes changes" if self.looks else "can do it" if self.excuse else "answers"
-        self.since, self.excuse, self.looks = 0.0, "", False
+        again = "takes changes" if self.only_looks else "can do it" if self.excuse else "answers"
+        self.since, self.excuse = 0.0, None
         if self._told:
             self._told = False
             _log.warning("%s %s again.", self._place(), again)
 
     @property
+    def only_looks(self) -> bool:
+        """Whether those who change nothing are answered, and nobody else."""
+        return self.excuse is not None and self.excuse.looks
+
+    @property
     def state(self) -> str:
         """What to say of it while it is silent."""
         if self.excuse:
-            what = "takes no changes" if self.looks else "can't do it"
-            return f"{self._place()} answers, but {what} now: {self.excuse}"
+            what = "takes no changes" if self.only_looks else "can't do it"
+            return f"{self._place()} answers, but {what} now: {self.excuse.why}"
         return f"{self._place()} does not answer"
 
     def is_to_be_asked(self) -> bool:

@@ -158,7 +158,7 @@ class Resharding:
     def _tell_all(self, shards: Sequence[Shard]) -> None:
         """All shards learn of it, and with them all who come there: also those that have never had a message.
 
-        It is done, since shard 0 has taken it. A server that does not answer is not waited for again.
+        It is done, since shard 0 has taken it. A server that is waited for in vain is not asked again.
         """
         left, silent = Swept(0, False), set[str]()
         for shard in (self._shards.anchor, *shards):
@@ -167,7 +167,7 @@ class Resharding:
                     shard.calls.pin()
                 except BideError as error:
                     left += shard.left(error)
-                    if shard.mute:
+                    if shard.is_all_silent:
                         silent.add(shard.place)
         if left.missing or left.refused:
             why = [*left.refused, *(f"{place} does not answer." for place in left.missing)]

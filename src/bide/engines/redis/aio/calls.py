@@ -53,12 +53,12 @@ class AsyncCalls:
         if await self._answers_quickly():
             presence.find()
         else:
-            presence.lose(presence.excuse, looks=presence.looks)
+            presence.lose(presence.excuse)
 
     async def _answers_quickly(self) -> bool:
         connection = AsyncConnection(self._connections.server.hasty())
         try:
-            if self._connections.server.presence.looks:  # what changes nothing is answered then, too
+            if self._connections.server.presence.only_looks:  # what changes nothing is answered then, too
                 await connection.run(scripts()["close"], self._keys, (*self._told(connection, None), ""), retry_for=0.0)
             else:
                 await connection.run(scripts()["time"], self._keys, self._told(connection, None), retry_for=0.0)

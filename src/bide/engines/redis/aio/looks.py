@@ -59,7 +59,7 @@ class AsyncLooks:
                     messages = {i: each for at, shown in pairs for i, each in zip(at, shown, strict=True)}
                     page.show(messages[i] for i in range(len(chosen)))
                 if self._namespace.spread is spread:  # else there are other shards, too
-                    return replace(page.page(), missing=self._missing())
+                    return replace(page.page(), missing=self._missing(), refused=self._refused())
 
     async def _shown(
         self, shard: AsyncShard, topic: str, found: Sequence[listing.Found], now: int | None
@@ -88,6 +88,10 @@ class AsyncLooks:
 
     def _missing(self) -> list[str]:
         return sorted({shard.connections.server.place for shard in self._away})
+
+    def _refused(self) -> list[str]:
+        presences = [shard.connections.server.presence for shard in self._away]
+        return sorted({f"{each.state}." for each in presences if each.excuse})
 
     async def _ask(self, parts: Sequence[tuple[AsyncShard, P]], call: Callable[[AsyncShard, P], Awaitable[T]]) -> list[T]:
         """Raises _Fewer, or Unavailable if none answers."""

@@ -127,7 +127,7 @@ class Around:
             self._shards.hear_of(concerned or (), HASTE if len(self._shards) > 1 else None)
         except BideError as error:  # nobody knows of some of them
             failed[self._shards.anchor] = error
-            if self._shards.anchor.mute:
+            if self._shards.anchor.is_all_silent:
                 silent.add(self._shards.anchor.place)
         servers = {shard.place for shard in self._shards if concerned is None or shard.number in concerned}
         for patience in (HASTE, None) if len(servers) > 1 else (None,):
@@ -143,7 +143,7 @@ class Around:
                     failed.pop(shard, None)
                 except BideError as error:
                     failed[shard] = error
-                    if shard.mute:
+                    if shard.is_all_silent:
                         silent.add(shard.place)
             if answered or not failed:
                 break

@@ -51,12 +51,12 @@ class Calls:
         if self._answers_quickly():
             presence.find()
         else:
-            presence.lose(presence.excuse, looks=presence.looks)
+            presence.lose(presence.excuse)
 
     def _answers_quickly(self) -> bool:
         connection = Connection(self._connections.server.hasty())
         try:
-            if self._connections.server.presence.looks:  # what changes nothing is answered then, too
+            if self._connections.server.presence.only_looks:  # what changes nothing is answered then, too
                 connection.run(scripts()["close"], self._keys, (*self._told(connection, None), ""), retry_for=0.0)
             else:
                 connection.run(scripts()["time"], self._keys, self._told(connection, None), retry_for=0.0)

@@ -22,6 +22,7 @@ from bide.engines.redis.failures import (
     Unanswered,
     Unconfirmed,
     Unpinned,
+    about_a_slot,
     is_replica,
     kept_from,
     missing_script,
@@ -32,6 +33,7 @@ from bide.engines.redis.failures import (
     refuses_changes,
     translated,
 )
+from bide.engines.redis.presence import Excuse
 from bide.engines.redis.protocol import Text
 from bide.engines.redis.script import LOOKS, Script
 from bide.engines.redis.server import Server, texts
@@ -172,12 +174,16 @@ class Connection:
             self._server.outdate()  # else each connection that went silent would have its own timeout
         redirected = self._server.learn(driver, failed)
         if not redirected:
-            answered = isinstance(failed, (theirs.ResponseError, theirs.BusyLoadingError))
-            self._server.presence.lose(self._server.told(failed) if answered else "", looks=refuses_changes(failed))
+            self._server.presence.lose(self._excuse(failed))
         pause = tries.pause(failed, redirected=redirected)
         if pause is None or (not tries.unsure and self._server.is_absent(failed)):
             raise self._given_up(failed, tries.unsure)
         Signal().wait(pause)
+
+    def _excuse(self, failed: BaseException) -> Excuse | None:
+        if not isinstance(failed, (theirs.ResponseError, theirs.BusyLoadingError)):
+            return None
+        return Excuse(self._server.told(failed), refuses_changes(failed), about_a_slot(failed))
 
     def _refusal(self, error: theirs.ResponseError, unsure: bool) -> BaseException:
         told = translated(error, self._server.shown, self._server.secrets, self._server.place)

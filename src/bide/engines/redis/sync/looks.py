@@ -59,7 +59,7 @@ class Looks:
                     messages = {i: each for at, shown in pairs for i, each in zip(at, shown, strict=True)}
                     page.show(messages[i] for i in range(len(chosen)))
                 if self._namespace.spread is spread:  # else there are other shards, too
-                    return replace(page.page(), missing=self._missing())
+                    return replace(page.page(), missing=self._missing(), refused=self._refused())
 
     def _shown(self, shard: Shard, topic: str, found: Sequence[listing.Found], now: int | None) -> list[Stored | None]:
         """In pieces, as no script does much."""
@@ -86,6 +86,10 @@ class Looks:
 
     def _missing(self) -> list[str]:
         return sorted({shard.connections.server.place for shard in self._away})
+
+    def _refused(self) -> list[str]:
+        presences = [shard.connections.server.presence for shard in self._away]
+        return sorted({f"{each.state}." for each in presences if each.excuse})
 
     def _ask(self, parts: Sequence[tuple[Shard, P]], call: Callable[[Shard, P], T]) -> list[T]:
         """Raises _Fewer, or Unavailable if none answers."""

@@ -107,9 +107,10 @@ class Shard:
         return self.connections.server.presence.silent
 
     @property
-    def mute(self) -> bool:
-        """Whether its server says nothing, as far as is known: also not why it can't do what it is asked."""
-        return self.silent and not self.connections.server.presence.excuse
+    def is_all_silent(self) -> bool:
+        """Whether that is so of all that its server has, and not of one slot only."""
+        excuse = self.connections.server.presence.excuse
+        return self.silent and not (excuse is not None and excuse.slot)
 
     @property
     def heard(self) -> float:
@@ -126,15 +127,16 @@ class Shard:
 
     def is_out_of_sight(self) -> bool:
         """Whether it is away also for those who only look."""
-        return self.is_away() and not self.connections.server.presence.looks
+        return self.is_away() and not self.connections.server.presence.only_looks
 
     def left(self, error: BideError) -> Swept:
         """Of a page that failed with it. What it may have done, or why it refused, its own sentence tells."""
         if not isinstance(error, Unavailable) or not self.silent:
             return Swept(0, False, refused=[str(error)])
-        if self.mute:
-            return Swept(0, False, missing=[self.place])
-        return Swept(0, False, refused=[f"{self.connections.server.presence.state}."])
+        presence = self.connections.server.presence
+        if presence.excuse:
+            return Swept(0, False, refused=[f"{presence.state}."])
+        return Swept(0, False, missing=[self.place])
 
     def unblock(self, number: int) -> bool:
         """Wake a blocked listener; False when it is not blocked, or not yet. A server that is away is not waited for.
