@@ -120,7 +120,9 @@ class Skeleton(AsyncEngine):
         for signal in self._asleep:
             signal.set()
 
-    async def put(self, messages: Sequence[NewMessage], *, connection: Any = None, now: Now = None) -> list[Sent]:
+    async def put(
+        self, messages: Sequence[NewMessage], *, connection: Any = None, brief: bool = False, now: Now = None
+    ) -> list[Sent]:
         at = self._shelf.at(now)
         for new in messages:
             check_delay(new.delay, new.at, at)

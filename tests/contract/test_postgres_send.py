@@ -76,7 +76,7 @@ class SentBySql(AsyncPostgres):
         await self._connections.run(named(send_when(), self._address.schema), ())
 
     async def put(
-        self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
+        self, messages: Sequence[NewMessage], *, connection: object | None = None, brief: bool = False, now: int | None = None
     ) -> list[Sent]:
         if connection is not None or not messages or any(new.past is not None for new in messages):
             return await super().put(messages, connection=connection, now=now)

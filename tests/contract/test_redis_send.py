@@ -31,7 +31,7 @@ class SentByScript(AsyncRedis):
         await self._shards.anchor.calls.pin()  # there is a queue as soon as a worker looks for messages
 
     async def put(
-        self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
+        self, messages: Sequence[NewMessage], *, connection: object | None = None, brief: bool = False, now: int | None = None
     ) -> list[Sent]:
         if any(new.past is not None for new in messages):
             return await super().put(messages, connection=connection, now=now)
@@ -46,7 +46,9 @@ class SentByScriptSync(Redis):
         assert self._shards is not None
         self._shards.anchor.calls.pin()
 
-    def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
+    def put(
+        self, messages: Sequence[NewMessage], *, connection: object | None = None, brief: bool = False, now: int | None = None
+    ) -> list[Sent]:
         if any(new.past is not None for new in messages):
             return super().put(messages, connection=connection, now=now)
         return [sent(self.foreign, new, now) for new in messages]

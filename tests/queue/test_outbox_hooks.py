@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, BadOption, Call, CancelResult, Hook, OutcomeUnknown, Outgoing, Queue
+from bide import AsyncQueue, BadOption, Call, CancelResult, Hook, OutcomeUnknown, Outgoing, Queue, Unsupported
 from bide.queue import outbox
 from tests.queue.test_outbox_handed_on import die
 
@@ -142,3 +142,26 @@ async def test_a_cancel_of_many_that_fails_at_one_tells_what_became_of_the_other
         with pytest.raises(OutcomeUnknown, match=r"Others of the batch were done and 2 were not tried\.") as caught:
             await queue.cancel_many([*waiting, there])
         assert caught.value.answers == [CancelResult.CANCELLED, None, None, None]
+
+
+async def test_a_cancel_of_many_that_does_nothing_tells_so(make_queue: Callable[..., Any], store: str, tmp_path: Path) -> None:
+    async with make_queue(f"memory://{tmp_path.name}", outbox=store) as queue:
+        sent = [
+            each.id for first in range(0, 2_499, 1_000) for each in await queue.send_many("t", range(min(1_000, 2_499 - first)))
+        ]
+        with pytest.raises(Unsupported, match=r"2,499 were not tried\.$"):
+            await queue.cancel_many(["outbox-gone", *sent])
+        with pytest.raises(Unsupported, match=r"1 was not tried\.$"):
+            await queue.cancel_many([sent[0], "outbox-gone"])
+        assert (await queue.stats("t")).ready == 2_499
+
+
+async def test_an_id_of_an_outbox_that_is_named_twice_is_cancelled_once(
+    make_queue: Callable[..., Any], store: str, own: sqlite3.Connection, tmp_path: Path
+) -> None:
+    async with make_queue(f"memory://{tmp_path.name}", outbox=store) as queue:
+        waiting = (await queue.send("t", 1, connection=own)).id
+        own.commit()
+        there = (await queue.send("t", 2)).id
+        answers = await queue.cancel_many([waiting, there, waiting, there])
+        assert answers == [CancelResult.CANCELLED, CancelResult.CANCELLED, CancelResult.GONE, CancelResult.GONE]

@@ -33,13 +33,13 @@ class Parts:
         self._put, self._claim, self._error = opened.engine.put, self.outbox.store.claim, error
         monkeypatch.setattr(opened.engine, "put", self.put)
         monkeypatch.setattr(self.outbox.store, "claim", self.claim)
-        monkeypatch.setattr(self.outbox, "_rests", Rests(lambda new: new.topic if several else None))
+        monkeypatch.setattr(opened.engine, "part_of", lambda new: new.topic if several else None)
 
-    def put(self, messages: Sequence[NewMessage]) -> Any:
+    def put(self, messages: Sequence[NewMessage], **how: Any) -> Any:
         if any(each.topic == "away" for each in messages):
             self.tries += 1
             raise self._error
-        return self._put(messages)
+        return self._put(messages, **how)
 
     def claim(self, topics: Sequence[str], limit: int, lease: int) -> Any:
         self.limits.append(limit)
@@ -200,7 +200,7 @@ def test_what_is_sent_one_by_one_stays_in_order_though_a_part_answers_again_mean
         return put(messages)
 
     monkeypatch.setattr(opened.engine, "put", put_or_fail)
-    monkeypatch.setattr(opened.outbox, "_rests", rests)
+    monkeypatch.setattr("bide.queue.sync.handover.Rests", lambda _: rests)
     with pytest.raises(Unavailable):
         queue.relay(wait=False)
     assert queue.stats("slow").ready == 2

@@ -11,7 +11,7 @@ import pytest
 from bide import Call, Hook, Queue, QueueFull, Unavailable
 from bide.engines.base import Hold, NewMessage
 from bide.queue import outbox
-from bide.queue.away import LONG, OTHERS, PutOff, Rests
+from bide.queue.away import LONG, OTHERS, PutOff
 from bide.queue.sync import relay as sync_relay
 from tests.queue.test_outbox_handed_on import commit, connected, outbox_of
 from tests.worker.processes import until
@@ -43,14 +43,14 @@ def cut_off(queue: Queue, monkeypatch: pytest.MonkeyPatch, *, several: bool) -> 
     target, tries = outbox_of(queue)._target, list[int]()
     put = target.put
 
-    def away(messages: Sequence[NewMessage]) -> Any:
+    def away(messages: Sequence[NewMessage], **how: Any) -> Any:
         if any(each.topic == "t" for each in messages):
             tries.append(len(messages))
             raise Unavailable("It is away.")
-        return put(messages)
+        return put(messages, **how)
 
     monkeypatch.setattr(target, "put", away)
-    monkeypatch.setattr(outbox_of(queue), "_rests", Rests(lambda new: new.topic if several else None))
+    monkeypatch.setattr(target, "part_of", lambda new: new.topic if several else None)
     return tries
 
 

@@ -210,7 +210,7 @@ def test_what_one_release_can_not_hand_on_is_left_to_a_relay_that_can(
         monkeypatch.setattr(target, "put", refuse)
         commit(queue, store, "newer")
         running = pool.submit(older.relay)
-        until(lambda: any(each._for_others for each in relays_of(older)))
+        until(lambda: any(each._handover.for_others for each in relays_of(older)))
         newer = pool.submit(queue.relay)
 
         def arrived() -> bool:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bide import AsyncQueue, ConfirmTimeout, OutcomeUnknown, Queue, Unavailable
-from bide.queue.aio import relay as aio_relay
-from bide.queue.sync import relay as sync_relay
+from bide.queue.aio import handover as aio_handover
+from bide.queue.sync import handover as sync_handover
 from tests.redis.away import COLOURS, Either, frozen, keys_of
 from tests.servers.cluster import RedisCluster
 
@@ -37,7 +37,7 @@ def commit(url: str, store: str, keys: list[str]) -> None:
 async def test_what_goes_to_other_servers_is_handed_on(
     masters: RedisCluster, masters_url: str, store: str, colour: str
 ) -> None:
-    url = f"{masters_url}&timeout=1"
+    url = f"{masters_url}&timeout=300"  # which nothing waits for
     keys = [key for shard, many in MANY.items() for key in keys_of(shard, many)]
     async with AsyncQueue(url) as queue, Either(url, colour) as other:
         await queue.stats()
@@ -81,7 +81,7 @@ async def test_one_call_hands_on_what_is_behind_many_for_a_silent_server(
     masters: RedisCluster, masters_url: str, store: str, colour: str
 ) -> None:
     """More than are claimed at once."""
-    url = f"{masters_url}&timeout=1"
+    url = f"{masters_url}&timeout=300"  # which nothing waits for
     async with AsyncQueue(url) as queue, Either(url, colour) as other:
         await queue.stats()
         await asyncio.to_thread(commit, url, store, [*keys_of(2, 350), *keys_of(0, 20)])
@@ -98,7 +98,7 @@ async def test_what_is_never_confirmed_counts_as_handed_on_after_some_tries(
     redis_url: str, store: str, colour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the queue forgets that it has it."""
-    for module in (aio_relay, sync_relay):
+    for module in (aio_handover, sync_handover):
         monkeypatch.setattr(module, "SURE", 200)
         monkeypatch.setattr(module, "LATER", 100)
         monkeypatch.setattr(module, "SOON", 50)

@@ -83,11 +83,12 @@ class AsyncEngine(ABC):
 
     @abstractmethod
     async def put(
-        self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
+        self, messages: Sequence[NewMessage], *, connection: object | None = None, brief: bool = False, now: int | None = None
     ) -> list[Sent]:
         """Accept messages, each answered with its id, due time and outcome.
 
-        A batch is accepted whole or not at all, unless the engine has to take it in parts: then each part is.
+        A batch is accepted whole or not at all, unless the engine has to take it in parts: then each part is. `brief`: a part
+        of the engine that does not answer is not waited for.
 
         - A delay counts from the engine's now.
         - An instant in the past means now.

@@ -91,9 +91,12 @@ def of_part(error: BideError, asked: Sequence[int], answers: Sequence[object | N
         for i, answer in zip(asked, heard, strict=False):
             place[i] = answer
     some = any(each is not None for each in known)
+    left = sum(each is None and i not in asked for i, each in enumerate(known))
+    untried = [f"{left:,} {'was' if left == 1 else 'were'} not tried"] if left else []
+    if not some and not isinstance(error, OutcomeUnknown):  # nothing was done at all
+        return type(error)(f"{error} {untried[0]}.") if untried else error
     if isinstance(error, ConfirmTimeout):
         return ConfirmTimeout(str(error), answers=known if some else (), done=done)
-    left = sum(each is None and i not in asked for i, each in enumerate(known))
     others = ["others of the batch were done"] if some and not told.answers else []
-    rest = " and ".join([*others, *([f"{left:,} were not tried"] if left else [])])
+    rest = " and ".join([*others, *untried])
     return OutcomeUnknown(f"{error} {rest[:1].upper()}{rest[1:]}." if rest else str(error), answers=known, done=done)

@@ -161,11 +161,13 @@ class AsyncGuard(AsyncEngine):
         return self._engine.ahead(ref)
 
     async def put(
-        self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
+        self, messages: Sequence[NewMessage], *, connection: object | None = None, brief: bool = False, now: int | None = None
     ) -> list[Sent]:
         self._rules.check(None, messages, connection=connection)
         if not self._rules.takes_all:
             self._rules.check_messages(messages)
+        if brief:  # only asked of an engine that has parts
+            return await self._verbs.put(messages, connection=connection, brief=True, now=now)
         return await self._verbs.put(messages, connection=connection, now=now)
 
     async def claim(

@@ -109,7 +109,7 @@ class AsyncMemory(AsyncEngine):
         return self._ahead
 
     async def put(
-        self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
+        self, messages: Sequence[NewMessage], *, connection: object | None = None, brief: bool = False, now: int | None = None
     ) -> list[Sent]:
         return change.put(self._store, messages, now)
 

@@ -74,7 +74,9 @@ class Rabbit(Engine):
                 each.cancel()
             await asyncio.gather(*left, return_exceptions=True)
 
-    def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
+    def put(
+        self, messages: Sequence[NewMessage], *, connection: object | None = None, brief: bool = False, now: int | None = None
+    ) -> list[Sent]:
         return self._run(lambda: self._engine.put(messages, connection=connection, now=now))
 
     def claim(

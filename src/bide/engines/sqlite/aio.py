@@ -75,7 +75,7 @@ class AsyncSqlite(AsyncEngine):
         return self._ahead
 
     async def put(
-        self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
+        self, messages: Sequence[NewMessage], *, connection: object | None = None, brief: bool = False, now: int | None = None
     ) -> list[Sent]:
         return await self._write(lambda tx: change.put(tx, self._namespace, messages, now), connection=connection)
 

@@ -16,7 +16,7 @@ from bide.queue.aio.keeping import AsyncKeeping
 from bide.queue.aio.relay import AsyncRelay, AsyncRelays
 from bide.queue.aio.turns import LEASE, AsyncTurns
 from bide.queue.aio.waiting import AsyncWaiting
-from bide.queue.away import Kept, Rests
+from bide.queue.away import Kept
 from bide.queue.batching import CLOSING
 from bide.queue.results import expected
 from bide.queue.setup import Setup
@@ -39,12 +39,11 @@ class AsyncOutbox:
         self._names = False  # whether any that was handed on here is asked for
         self.waiting: AsyncWaiting = AsyncWaiting(store, target, self._bring)
         self._turns = AsyncTurns(self.waiting, target)
-        self._rests = Rests(target.part_of)
         self.relays: AsyncRelays = AsyncRelays()
 
     def relay(self) -> AsyncRelay:
         """A new one, for one call."""
-        return AsyncRelay(self.store, self._target, self._name, self._tend, self._turns, self._rests, self.relays)
+        return AsyncRelay(self.store, self._target, self._name, self._tend, self._turns, self.relays)
 
     async def put(self, messages: Sequence[NewMessage], *, connection: object) -> list[Sent]:
         await self.store.open()

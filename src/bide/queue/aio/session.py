@@ -2,7 +2,7 @@
 """What is under a queue: it opens the engine and lets go of it, and all that is sent, received and ended goes through it."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self, cast
 
@@ -257,42 +257,51 @@ class AsyncSession:
         return result
 
     async def cancel_many(self, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:
-        """By their ids; those that an outbox gave are looked for there, one by one."""
+        """By their ids. Those that an outbox gave are looked for there first, one by one: the calls that may not be confirmed
+        come last, when all others were asked for.
+        """
         opened = await self.open()
-
-        async def cancel(part: Sequence[Ref]) -> list[CancelResult]:
-            return await self._cancel_part(opened, part, connection)
-
-        return await in_parts(cancel, refs, Collected(len(refs)))
-
-    async def _cancel_part(self, opened: AsyncOpened, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:
-        """Those of an outbox first: the call that may not be confirmed comes last, when all of the part was asked for."""
         found: list[CancelResult | None] = [None] * len(refs)
 
-        async def ask(asked: Sequence[int], outbox: bool = False) -> None:
+        async def one(part: Sequence[Ref]) -> list[CancelResult]:
+            return [await self.cancel(each, connection) for each in part]
+
+        async def many(part: Sequence[Ref]) -> list[CancelResult]:
+            return await in_parts(lambda some: self._cancel_part(opened, some, connection), part, Collected(len(part)))
+
+        async def ask(asked: Sequence[int], cancel: Callable[[Sequence[Ref]], Awaitable[list[CancelResult]]]) -> None:
             try:
-                if outbox:
-                    answers = [await self.cancel(refs[i], connection) for i in asked]
-                else:
-                    answers = await opened.engine.cancel([refs[i] for i in asked], connection=connection)
+                answers = await cancel([refs[i] for i in asked])
             except BideError as error:
                 raise of_part(error, asked, found) from error.__cause__
             for i, answer in zip(asked, answers, strict=True):
                 found[i] = answer
 
+        kept: dict[Ref, int] = {}
         others = list[int]()
         for i, each in enumerate(refs):
-            if opened.outbox is not None and concerns(each):
-                await ask([i], outbox=True)
-            else:
+            if opened.outbox is None or not concerns(each):
                 others.append(i)
+            elif (first := kept.setdefault(each, i)) == i:
+                await ask([i], one)
+            else:  # it was asked for already
+                found[i] = CancelResult.GONE if found[first] is CancelResult.CANCELLED else found[first]
         if others:
-            await ask(others)
-        running = [i for i in others if found[i] is CancelResult.RUNNING]
+            await ask(others, many)
+        return cast("list[CancelResult]", found)
+
+    async def _cancel_part(self, opened: AsyncOpened, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:
+        found: list[CancelResult | None] = list(await opened.engine.cancel(refs, connection=connection))
+        running = [i for i, answer in enumerate(found) if answer is CancelResult.RUNNING]
         if connection is None and running and await opened.receiver.take_back():
             for i in running:
                 found[i] = None  # until it is known
-            await ask(running)
+            try:
+                answers = await opened.engine.cancel([refs[i] for i in running])
+            except BideError as error:
+                raise of_part(error, running, found) from error.__cause__
+            for i, answer in zip(running, answers, strict=True):
+                found[i] = answer
         return cast("list[CancelResult]", found)
 
     async def reschedule(self, move: Move, connection: object | None = None) -> RescheduleResult:

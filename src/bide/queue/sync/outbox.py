@@ -11,7 +11,7 @@ from bide.engines.guard.hooks import Hooks
 from bide.engines.sync import Engine
 from bide.errors import ConfirmTimeout, ResultPending, ResultUnknown
 from bide.queue import outbox
-from bide.queue.away import Kept, Rests
+from bide.queue.away import Kept
 from bide.queue.batching import CLOSING
 from bide.queue.results import expected
 from bide.queue.setup import Setup
@@ -39,12 +39,11 @@ class Outbox:
         self._names = False  # whether any that was handed on here is asked for
         self.waiting: Waiting = Waiting(store, target, self._bring)
         self._turns = Turns(self.waiting, target)
-        self._rests = Rests(target.part_of)
         self.relays: Relays = Relays()
 
     def relay(self) -> Relay:
         """A new one, for one call."""
-        return Relay(self.store, self._target, self._name, self._tend, self._turns, self._rests, self.relays)
+        return Relay(self.store, self._target, self._name, self._tend, self._turns, self.relays)
 
     def put(self, messages: Sequence[NewMessage], *, connection: object) -> list[Sent]:
         self.store.open()

@@ -2,31 +2,28 @@
 """A relay of an outbox: it takes its turn, and hands what is committed to the queue's engine until it is stopped."""
 
 import contextlib
+import math
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 
-from bide.engines.base import MAX_BATCH, SWEEP, Claim, Claimed, End, Hold
-from bide.engines.guard.hooks import BadHook
+from bide.engines.base import MAX_BATCH, SWEEP, End, Hold
 from bide.engines.sync import Engine
-from bide.errors import BadBody, BadMessage, BideError, OutcomeUnknown, QueueFull, Unavailable, Unsupported
+from bide.errors import BideError, QueueFull, Unavailable
 from bide.logs import Log
 from bide.queue import outbox
 from bide.queue.affinity import Affinity
-from bide.queue.away import Away, Kept, PutOff, Rests, end_of, refused_end
+from bide.queue.away import LATER, SOON, PutOff, put_aside
+from bide.queue.sync.handover import Handover, Name
 from bide.queue.sync.leader import LEAD, POLL, Leader
 from bide.queue.sync.turns import LEASE, Turns
-from bide.types import Sent
 from bide.wakeable import Briefly, Signal
 
 AT_ONCE = 100  # messages; MAX_BATCH behind many that are held back, if these have at most
 LIGHT = 4_096  # bytes each
-SOON, LATER = 500, 10_000  # ms until the next try while the queue's engine is away
 LOOKS = 1_500  # ms in which what is behind many that are held back is found
 ENOUGH = 60_000  # ms without any other, after which a call for what there is ends
+ROOM = 3.0  # seconds in which such a call finds out whether there is room for anything
 GIVING = 1.0  # seconds in which a relay that ends gives back what it has put off
-OFTEN = 30  # tries of what this release can't hand on; each next one is LATER by as much again
-SURE = 300_000  # ms for which what is not confirmed is tried again: a try after ten minutes would send it a second time
-LONGEST = 120_000  # ms between two of these tries
 NAP = 0.005  # seconds between two looks whether the relays of a queue have ended
 
 _log = Log("bide.outbox")
@@ -75,22 +72,19 @@ class Relay:
         self,
         store: Engine,
         target: Engine,
-        name: Callable[[Sequence[Kept], Sequence[Sent], int], None],
+        name: Name,
         tend: Callable[[], bool],
         turns: Turns,
-        rests: Rests,
         relays: Relays,
     ) -> None:
-        """`name`: remembers which ids messages have in the queue. `tend`: looks after the outbox, and tells whether
+        """`tend`: looks after the outbox, and tells whether
         there is more to do."""
         self._store = store
         self._target = target
-        self._name = name
         self._tend = tend
         self._turns = turns
-        self._rests = rests
         self._relays = relays
-        self._away = Away(rests)
+        self._handover = Handover(target, name)
         self._lead = Leader(store)
         self._stops = False
         self._end = Signal()
@@ -100,20 +94,18 @@ class Relay:
         self._upkeep_at = 0.0  # also while each claim finds something: what a dead relay had taken may be in its way
         self._at_once = AT_ONCE
         self._put_off = PutOff()
-        self._for_others = False  # whether there was something that this release can't hand on
+        self._total = 0  # messages that it is done with
         self._gave_way = 0.0  # by time.monotonic(): when it last left that to others
 
     def run(self) -> int:
         """Hand on what comes, until this is stopped or its queue is closed; how many messages that were."""
-        total = 0
         try:
             self._relays.begin(self)
             while not self._stops:
                 try:
                     if not self._has_turn():
                         continue
-                    if some := self._hand_on():
-                        total += some
+                    if self._hand_on():
                         self._pause = SOON
                     else:
                         self._lead.leave()
@@ -123,14 +115,14 @@ class Relay:
                     self._try_later(error)
         finally:
             self._leave()
-        return total
+        return self._total
 
     def hand_on_all(self) -> int:
         """Hand on what there is; how many messages that were. Raises at the end, if some had to be put off.
 
         None, if another relay is at work all the time. It ends early if its queue is closed.
         """
-        total = 0
+        away, give_up = self._handover.away, math.inf
         try:
             self._relays.begin(self)
             until = time.monotonic() + LEAD / 1000 + POLL
@@ -139,16 +131,26 @@ class Relay:
                     return 0
             until = time.monotonic() + ENOUGH / 1000  # what is held back comes again
             while not (self._stops or self._lead.taken()):
-                some = self._hand_on()
+                some: int | None = None
+                try:
+                    some = self._hand_on()
+                except QueueFull as error:
+                    away.left = error
+                    if time.monotonic() > give_up:
+                        raise
                 if some:
-                    total, until = total + some, time.monotonic() + ENOUGH / 1000
+                    give_up, until = math.inf, time.monotonic() + ENOUGH / 1000
+                elif isinstance(away.left, QueueFull):
+                    give_up = min(give_up, time.monotonic() + ROOM)
+                if some == 0 and self._put_off.soon <= give_up < math.inf:  # there may be room for what is small
+                    self._pause_for(max(1, round(1000 * (self._put_off.soon - time.monotonic()))))
                 elif some == 0 or time.monotonic() > until:
                     break
         finally:
             self._leave()
-        if self._away.left is not None:
-            raise self._away.left
-        return total
+        if away.left is not None:
+            raise away.left
+        return self._total
 
     def stop(self) -> None:
         """Have it end when what it has claimed is handed on."""
@@ -179,8 +181,8 @@ class Relay:
         if self._stops:
             return False
         self._store.open()
-        if self._for_others and time.monotonic() > self._gave_way + LATER / 1000:
-            self._for_others, self._gave_way = False, time.monotonic()
+        if self._handover.for_others and time.monotonic() > self._gave_way + LATER / 1000:
+            self._handover.for_others, self._gave_way = False, time.monotonic()
             self._lead.leave()
             away = 2 * POLL
         else:
@@ -235,18 +237,19 @@ class Relay:
             return 0, 0
         ends: list[End] = []
         try:
-            kept = self._turns.in_turn(self._away.answering(self._read(claim, ends), ends), ends, claim.now)
-            self._put(kept, ends, claim.now)
+            kept = self._handover.away.answering(self._handover.read(claim, ends), ends)
+            self._handover.put(self._turns.in_turn(kept, ends, claim.now), ends, claim.now)
         except BideError as error:
             ended = {end.id for end in ends}
             left = [each for each in claim.messages if each.id not in ended]
-            later = self._kept_for_later(left, apart=isinstance(error, QueueFull))
-            if not self._target.capabilities.idempotent and isinstance(error, QueueFull | Unavailable):
+            full = isinstance(error, QueueFull)
+            later = put_aside(left, 2 * self._pause + SOON, full=full)
+            if not self._target.capabilities.idempotent and (full or isinstance(error, Unavailable)):
                 never = {each.id for each in left if each.attempt == 1}  # no earlier try, which may have got there
                 self._store.settle([end for end in later if end.id in never])  # so they can be cancelled
                 later = [end for end in later if end.id not in never]
             self._settle(ends)
-            self._settle(later, shared=not isinstance(error, QueueFull))
+            self._settle(later, shared=not full)
             raise
         self._settle(ends)
         held_back = sum(end.verdict == "release" for end in ends)
@@ -260,141 +263,12 @@ class Relay:
         """
         if done := [end for end in ends if end.verdict != "release" or not end.delay]:
             self._store.settle(done)
-            self._turns.gone([end for end in done if end.verdict != "release"])
+            gone = [end for end in done if end.verdict != "release"]
+            self._total += len(gone)
+            self._turns.gone(gone)
         for delay in {end.delay for end in ends if end.verdict == "release" and end.delay}:
             put_off = [Hold(end.topic, end.id, end.token) for end in ends if (end.verdict, end.delay) == ("release", delay)]
             self._store.extend(put_off, delay)
             self._put_off.add(put_off, delay, shared=shared)
         self._upkeep_at = self._put_off.upkeep(self._upkeep_at)
         self._patience = min(self._patience, max(0, self._upkeep_at - time.monotonic()))
-
-    def _kept_for_later(self, left: Sequence[Claimed], *, apart: bool) -> list[End]:
-        """Until others have been tried. `apart`: the largest one, which may be why a server is full, is tried by itself."""
-        largest, pause = max((len(each.body) for each in left), default=0), 2 * self._pause + SOON
-        return [end_of(each, "release", pause + LATER * (apart and len(each.body) == largest)) for each in left]
-
-    def _stays(self, claimed: Claimed, error: Unsupported | BadHook) -> End:
-        _log.warning("A message stays in the outbox: %s", error)
-        self._for_others = True
-        return end_of(claimed, "release", LATER * min(claimed.attempt, OFTEN))
-
-    def _read(self, claim: Claim, ends: list[End]) -> list[Kept]:
-        """What is to be handed on. The ends of all others are added to the list."""
-        kept: list[Kept] = []
-        for each in sorted(claim.messages, key=lambda each: each.id):
-            try:
-                new = outbox.handed_on(each, claim.now, once=self._target.capabilities.idempotent)
-            except Unsupported as error:
-                ends.append(self._stays(each, error))
-            except BadBody as error:
-                ends.append(refused_end(each, error))
-            else:
-                if new is None:
-                    ends.append(end_of(each))
-                else:
-                    kept.append((each, new))
-        return kept
-
-    def _put(self, kept: Sequence[Kept], ends: list[End], now: int, *, single: bool = False) -> None:
-        """Together; if that is refused, one by one, and those that can't be sent become dead letters of the outbox.
-
-        What this engine can't take stays, for a relay to another one; and what a hook of this relay has spoilt.
-        """
-        if not kept:
-            return
-        left: list[Kept] = []
-        try:
-            sent: Sequence[Sent] = self._target.put([new for _, new in kept])
-        except OutcomeUnknown as error:
-            if isinstance(error.__cause__, BadMessage):  # the one that is refused has taken others along
-                self._put_singly(kept, ends, now)
-                return
-            kept, sent = self._done(kept, ends, error, now, left)
-        except Unavailable as error:
-            self._away.put_off(kept, ends, error, LATER)
-            return
-        except (BadMessage, Unsupported, QueueFull) as error:
-            apart = isinstance(error, QueueFull) and self._target.part_of(kept[0][1]) is not None
-            if len(kept) > 1 or (apart and not single):  # the part of these is full: others may have room
-                self._put_singly(kept, ends, now, apart=apart)
-            elif isinstance(error, Unsupported | BadHook):
-                ends.append(self._stays(kept[0][0], error))
-            elif isinstance(error, BadMessage):
-                ends.append(refused_end(kept[0][0], error))
-            else:
-                raise
-            return
-        else:
-            self._rests.answered(kept)
-        self._name(kept, sent, now)
-        ends += [end_of(claimed) for claimed, _ in kept]
-        self._put_singly(left, ends, now, apart=True)
-
-    def _done(
-        self, kept: Sequence[Kept], ends: list[End], error: OutcomeUnknown, now: int, left: list[Kept]
-    ) -> tuple[Sequence[Kept], Sequence[Sent]]:
-        """What was handed on of a batch, with its answers. The rest is put off, and keeps no others back: nor does what is
-        sent to the same parts of the queue's engine, which rest for a while. If one is full, the rest is added to `left`.
-
-        What was not confirmed is sent again, by the same operation, for as long as the queue's engine is sure to know it.
-        """
-        told = error.done or error.answers
-        if not any(told):
-            self._away.put_off(kept, ends, error, LATER)
-            return [], []
-        full = isinstance(error.__cause__, QueueFull) and self._target.capabilities.idempotent
-        if not full:
-            self._away.tell(error, LATER)
-        handed_on: list[Kept] = []
-        sent: list[Sent] = []
-        answers = error.answers or [None] * len(kept)
-        for (claimed, new), answer, done in zip(kept, answers, told, strict=True):
-            each = [(claimed, new)]
-            if full and done is None:
-                left += each
-                continue
-            age = 0 if claimed.began is None else now - claimed.began
-            if done is not None:
-                self._rests.answered(each)
-            if answer is None:
-                self._rests.begin(each, error, LATER)
-            if answer is not None or (done is not None and age >= SURE):
-                handed_on.append((claimed, new))
-                sent.append(done)
-            elif done is not None or self._away.answering(each, ends):
-                ends.append(end_of(claimed, "release", LATER if done is None else min(max(LATER, age), LONGEST)))
-        return handed_on, sent
-
-    def _put_singly(self, kept: Sequence[Kept], ends: list[End], now: int, *, apart: bool = False) -> None:
-        """One that stays, or finds no room, keeps back only later ones of its key. `apart`: a part with no room rests then."""
-        full: QueueFull | None = None
-        refused, took = list[Claimed](), set[Hashable]()  # and the parts that took any
-        room: dict[Hashable, int] = {}  # in parts that are full: for less than so many bytes
-        stuck: set[outbox.Name] = set()
-        for claimed, new in kept:
-            name = outbox.Name(new.topic, new.key)
-            if self._away.answering([(claimed, new)], ends):
-                if name in stuck:
-                    ends.append(end_of(claimed, "release", SOON))
-                    continue
-                part, size = self._target.part_of(new), len(new.body)
-                try:
-                    if apart and size >= room.get(part, size + 1):
-                        refused.append(claimed)
-                    else:
-                        self._put([(claimed, new)], ends, now, single=True)
-                        if ends[-1].verdict != "release":
-                            took.add(part)
-                            continue
-                except QueueFull as error:
-                    full, room[part] = error, size
-                    refused.append(claimed)
-            if name.key is not None:
-                stuck.add(name)
-        if full is None:
-            return
-        if not apart:
-            raise full
-        self._away.tell(full, LATER)
-        self._rests.begin([each for each in kept if self._target.part_of(each[1]) in room.keys() - took], full, LATER)
-        ends += self._kept_for_later(refused, apart=True)

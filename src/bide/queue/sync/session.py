@@ -2,7 +2,7 @@
 """What is under a queue: it opens the engine and lets go of it, and all that is sent, received and ended goes through it."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self, cast
 
@@ -255,42 +255,51 @@ class Session:
         return result
 
     def cancel_many(self, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:
-        """By their ids; those that an outbox gave are looked for there, one by one."""
+        """By their ids. Those that an outbox gave are looked for there first, one by one: the calls that may not be confirmed
+        come last, when all others were asked for.
+        """
         opened = self.open()
-
-        def cancel(part: Sequence[Ref]) -> list[CancelResult]:
-            return self._cancel_part(opened, part, connection)
-
-        return in_parts(cancel, refs, Collected(len(refs)))
-
-    def _cancel_part(self, opened: Opened, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:
-        """Those of an outbox first: the call that may not be confirmed comes last, when all of the part was asked for."""
         found: list[CancelResult | None] = [None] * len(refs)
 
-        def ask(asked: Sequence[int], outbox: bool = False) -> None:
+        def one(part: Sequence[Ref]) -> list[CancelResult]:
+            return [self.cancel(each, connection) for each in part]
+
+        def many(part: Sequence[Ref]) -> list[CancelResult]:
+            return in_parts(lambda some: self._cancel_part(opened, some, connection), part, Collected(len(part)))
+
+        def ask(asked: Sequence[int], cancel: Callable[[Sequence[Ref]], list[CancelResult]]) -> None:
             try:
-                if outbox:
-                    answers = [self.cancel(refs[i], connection) for i in asked]
-                else:
-                    answers = opened.engine.cancel([refs[i] for i in asked], connection=connection)
+                answers = cancel([refs[i] for i in asked])
             except BideError as error:
                 raise of_part(error, asked, found) from error.__cause__
             for i, answer in zip(asked, answers, strict=True):
                 found[i] = answer
 
+        kept: dict[Ref, int] = {}
         others = list[int]()
         for i, each in enumerate(refs):
-            if opened.outbox is not None and concerns(each):
-                ask([i], outbox=True)
-            else:
+            if opened.outbox is None or not concerns(each):
                 others.append(i)
+            elif (first := kept.setdefault(each, i)) == i:
+                ask([i], one)
+            else:  # it was asked for already
+                found[i] = CancelResult.GONE if found[first] is CancelResult.CANCELLED else found[first]
         if others:
-            ask(others)
-        running = [i for i in others if found[i] is CancelResult.RUNNING]
+            ask(others, many)
+        return cast("list[CancelResult]", found)
+
+    def _cancel_part(self, opened: Opened, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:
+        found: list[CancelResult | None] = list(opened.engine.cancel(refs, connection=connection))
+        running = [i for i, answer in enumerate(found) if answer is CancelResult.RUNNING]
         if connection is None and running and opened.receiver.take_back():
             for i in running:
                 found[i] = None  # until it is known
-            ask(running)
+            try:
+                answers = opened.engine.cancel([refs[i] for i in running])
+            except BideError as error:
+                raise of_part(error, running, found) from error.__cause__
+            for i, answer in zip(running, answers, strict=True):
+                found[i] = answer
         return cast("list[CancelResult]", found)
 
     def reschedule(self, move: Move, connection: object | None = None) -> RescheduleResult:

@@ -106,7 +106,9 @@ class Memory(Engine):
     def ahead(self, ref: Ref) -> int:
         return self._ahead
 
-    def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
+    def put(
+        self, messages: Sequence[NewMessage], *, connection: object | None = None, brief: bool = False, now: int | None = None
+    ) -> list[Sent]:
         return change.put(self._store, messages, now)
 
     def claim(

@@ -101,7 +101,7 @@ class AsyncPostgres(AsyncEngine):
         return self._ahead
 
     async def put(
-        self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
+        self, messages: Sequence[NewMessage], *, connection: object | None = None, brief: bool = False, now: int | None = None
     ) -> list[Sent]:
         if not messages:
             return []

@@ -100,7 +100,9 @@ class Postgres(Engine):
     def ahead(self, ref: Ref) -> int:
         return self._ahead
 
-    def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
+    def put(
+        self, messages: Sequence[NewMessage], *, connection: object | None = None, brief: bool = False, now: int | None = None
+    ) -> list[Sent]:
         if not messages:
             return []
         if connection is not None:

@@ -130,7 +130,7 @@ class AsyncRabbit(AsyncLacking):
         self._line.abandon()
 
     async def put(
-        self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
+        self, messages: Sequence[NewMessage], *, connection: object | None = None, brief: bool = False, now: int | None = None
     ) -> list[Sent]:
         """To the end, also when the caller is cancelled: the driver would take a half-open channel for an error of all."""
         return await asyncio.shield(self._inbox.do(self._put(messages, now)))

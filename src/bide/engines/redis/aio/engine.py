@@ -121,10 +121,10 @@ class AsyncRedis(AsyncEngine):
         return max((shard.ahead + shard.behind for shard in self._opened() if shard.number in numbers), default=0)
 
     async def put(
-        self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
+        self, messages: Sequence[NewMessage], *, connection: object | None = None, brief: bool = False, now: int | None = None
     ) -> list[Sent]:
-        self._opened()
-        return await self._sends.put(messages, now)
+        shards = self._opened()
+        return await self._sends.put(messages, now, brief=brief and len(shards) > 1)
 
     async def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None

@@ -148,16 +148,14 @@ class AsyncShard:
         """
         return bool(await self.calls.command("CLIENT", "UNBLOCK", number, patience=BRIEF, as_write=True))
 
-    async def put(
-        self, messages: Sequence[NewMessage], planned: Spread, now: int | None, *, patience: float | None = None
-    ) -> list[Sent]:
-        """`patience`: seconds until it is Unavailable, if nothing was done.
+    async def put(self, messages: Sequence[NewMessage], planned: Spread, now: int | None, **how: Any) -> list[Sent]:
+        """`how`: `patience`, seconds until it is Unavailable, if nothing was done; without `insist` it is unknown sooner, too.
 
         Raises OtherSpread if messages are not spread as `planned`, so that others may take what is new.
         """
         asked, salt = sending.put(messages), os.urandom(2)
         try:
-            reply = await self.calls.do(asked.verb, asked.args, now, salt=salt, patience=patience, planned=planned)
+            reply = await self.calls.do(asked.verb, asked.args, now, salt=salt, planned=planned, **how)
         except Unanswered as lost:
             raise OutcomeUnknown(
                 f"{lost} {SAFE}", operations=asked.operations(messages, self.number, lost.lane, lost.number)
@@ -170,10 +168,10 @@ class AsyncShard:
         return sending.put_answer(asked, messages, self.number, salt, reply)  # type: ignore[return-value]
 
     async def put_known(
-        self, messages: Sequence[NewMessage], planned: Spread, now: int | None, *, patience: float | None = None
+        self, messages: Sequence[NewMessage], planned: Spread, now: int | None, **how: Any
     ) -> list[Sent | None]:
         """The same of a shard that empties itself: None for what it knows nothing of."""
-        return list[Sent | None](await self.put(messages, planned, now, patience=patience))
+        return list[Sent | None](await self.put(messages, planned, now, **how))
 
     async def claim(
         self,

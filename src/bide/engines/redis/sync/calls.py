@@ -122,6 +122,7 @@ class Calls:
         *,
         once: bool = True,
         salt: bytes = b"",
+        insist: bool = True,
         patience: float | None = None,
         planned: Spread | None = None,
         short: list[str] | None = None,
@@ -132,7 +133,8 @@ class Calls:
         is not so any more; else it is done here, however they are spread.
 
         patience: seconds for which it is repeated while there is no answer, when others are worth more than this one. With a
-        salt it raises Unanswered or Unconfirmed, with the operation's number, when it may have acted.
+        salt it raises Unanswered or Unconfirmed, with the operation's number, when it may have acted; if it does not `insist`
+        on hearing so for as long as usual, as soon as that.
 
         short: gets the sentence when it has acted and that was not confirmed, and the answer is given all the same.
         """
@@ -154,7 +156,12 @@ class Calls:
                 )  # fmt: skip
                 try:
                     reply = connection.run(
-                        scripts()[verb], self._keys, told, retry_for=patience, insist=bool(salt), confirmation=confirmation
+                        scripts()[verb],
+                        self._keys,
+                        told,
+                        retry_for=patience,
+                        insist=insist and bool(salt),
+                        confirmation=confirmation,
                     )
                 except TooOld as late:  # it did nothing, and told the time
                     clock.hear(late.now)

@@ -120,9 +120,11 @@ class Redis(Engine):
         numbers = self._namespace.shards_of_ref(ref)
         return max((shard.ahead + shard.behind for shard in self._opened() if shard.number in numbers), default=0)
 
-    def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
-        self._opened()
-        return self._sends.put(messages, now)
+    def put(
+        self, messages: Sequence[NewMessage], *, connection: object | None = None, brief: bool = False, now: int | None = None
+    ) -> list[Sent]:
+        shards = self._opened()
+        return self._sends.put(messages, now, brief=brief and len(shards) > 1)
 
     def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None

@@ -4,7 +4,7 @@
 import contextlib
 from collections.abc import Callable, Sequence
 from random import randrange
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -13,6 +13,7 @@ from bide.engines.base import NewMessage
 from bide.engines.redis.answers import Told, in_pieces, sent_together
 from bide.engines.redis.failures import BRIEF, OtherSpread
 from bide.engines.redis.namespace import Namespace, by_name
+from bide.engines.redis.presence import HASTE
 from bide.engines.redis.protocol import sending
 from bide.engines.redis.spread import Generation, Spread
 from bide.engines.redis.sync.shard import Shard
@@ -35,17 +36,17 @@ class Sends:
         self._turn = randrange(2**16)
         self._passed_over: Shard | None = None  # as it did not answer lately
 
-    def put(self, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
+    def put(self, messages: Sequence[NewMessage], now: int | None, *, brief: bool = False) -> list[Sent]:
         while True:
             spread, only = self._namespace.spread, self._shards.only
             try:
                 if only is not None and spread is not None and len(messages) == 1:  # the short way, that most sends take
                     return only.put(messages, spread, now)
-                return self._put(messages, spread or self._spread(), now)
+                return self._put(messages, spread or self._spread(), now, brief)
             except OtherSpread:
                 continue  # messages go to other shards now
 
-    def _put(self, messages: Sequence[NewMessage], spread: Spread, now: int | None) -> list[Sent]:
+    def _put(self, messages: Sequence[NewMessage], spread: Spread, now: int | None, brief: bool) -> list[Sent]:
         shards, (*old, current) = self._shards, spread.generations
         parts = self._parts(messages, current)
         if not parts:
@@ -53,8 +54,8 @@ class Sends:
         if self._passed_over is not None:
             passed_over, self._passed_over = self._passed_over, None
             passed_over.is_away()  # whoever only sends finds out here that it is back
-        if len(parts) > 1 or (old and any(map(_has_name, messages))):
-            return self._put_apart(messages, now)
+        if len(parts) > 1 or brief or (old and any(map(_has_name, messages))):
+            return self._put_apart(messages, now, brief)
         [(number, _)] = parts
         shard = shards[number]
         if any(map(_has_name, messages)):
@@ -68,7 +69,7 @@ class Sends:
                 shard = shards[self._any_shard(current)]
         return shard.put(messages, spread, now)
 
-    def _put_apart(self, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
+    def _put_apart(self, messages: Sequence[NewMessage], now: int | None, brief: bool) -> list[Sent]:
         """Send in several parts, side by side. Each message has an operation, so all can be sent again if one part fails.
 
         While some shards empty themselves, they are asked first what they know of a message with a name.
@@ -85,7 +86,7 @@ class Sends:
             chains.setdefault(self._chain(new, (*old, current) if known[i] else (current,)), []).append(i)
 
         def put(some: Sequence[int]) -> list[Told]:
-            return self._put_left(named, some, known, now)
+            return self._put_left(named, some, known, now, brief)
 
         told = list(in_pieces(Round(list(chains.values()), put).answers()))
         return sent_together(len(named), told, [new.operation or "" for new in named])
@@ -98,7 +99,7 @@ class Sends:
         return tuple(self._namespace.shard_of(new, 0, each) for each in generations)
 
     def _put_left(
-        self, messages: Sequence[NewMessage], left: Sequence[int], known: Sequence[bool], now: int | None
+        self, messages: Sequence[NewMessage], left: Sequence[int], known: Sequence[bool], now: int | None, brief: bool
     ) -> list[Told]:
         """Those of one chain of shards. What is left when messages turn out to be spread otherwise is planned anew."""
         found: list[Told] = []
@@ -114,7 +115,7 @@ class Sends:
                         if number in failed:  # what comes later with a key may not overtake what could not be sent
                             found.append((some, failed[number]))
                         else:
-                            found.append(self._told(shard, messages, some, spread, current, now))
+                            found.append(self._told(shard, messages, some, spread, current, now, brief))
                         error = found[-1][1]
                         if isinstance(error, Exception) and (shard.silent or not isinstance(error, ConfirmTimeout)):
                             failed[number] = shard.absence() if isinstance(error, ConfirmTimeout) else error
@@ -129,10 +130,14 @@ class Sends:
         spread: Spread,
         current: bool,
         now: int | None,
+        brief: bool,
     ) -> Told:
         """What one shard answers, but for those that it knows nothing of."""
         try:
-            told = (shard.put if current else shard.put_known)([messages[i] for i in some], spread, now)
+            if brief and shard.is_away():
+                raise shard.absence()
+            how: dict[str, Any] = {"patience": HASTE, "insist": False} if brief else {}
+            told = (shard.put if current else shard.put_known)([messages[i] for i in some], spread, now, **how)
         except ConfirmTimeout as short:
             if not short.done:
                 return some, short

@@ -146,16 +146,14 @@ class Shard:
         """
         return bool(self.calls.command("CLIENT", "UNBLOCK", number, patience=BRIEF, as_write=True))
 
-    def put(
-        self, messages: Sequence[NewMessage], planned: Spread, now: int | None, *, patience: float | None = None
-    ) -> list[Sent]:
-        """`patience`: seconds until it is Unavailable, if nothing was done.
+    def put(self, messages: Sequence[NewMessage], planned: Spread, now: int | None, **how: Any) -> list[Sent]:
+        """`how`: `patience`, seconds until it is Unavailable, if nothing was done; without `insist` it is unknown sooner, too.
 
         Raises OtherSpread if messages are not spread as `planned`, so that others may take what is new.
         """
         asked, salt = sending.put(messages), os.urandom(2)
         try:
-            reply = self.calls.do(asked.verb, asked.args, now, salt=salt, patience=patience, planned=planned)
+            reply = self.calls.do(asked.verb, asked.args, now, salt=salt, planned=planned, **how)
         except Unanswered as lost:
             raise OutcomeUnknown(
                 f"{lost} {SAFE}", operations=asked.operations(messages, self.number, lost.lane, lost.number)
@@ -167,11 +165,9 @@ class Shard:
         # a shard that takes what is new knows of all
         return sending.put_answer(asked, messages, self.number, salt, reply)  # type: ignore[return-value]
 
-    def put_known(
-        self, messages: Sequence[NewMessage], planned: Spread, now: int | None, *, patience: float | None = None
-    ) -> list[Sent | None]:
+    def put_known(self, messages: Sequence[NewMessage], planned: Spread, now: int | None, **how: Any) -> list[Sent | None]:
         """The same of a shard that empties itself: None for what it knows nothing of."""
-        return list[Sent | None](self.put(messages, planned, now, patience=patience))
+        return list[Sent | None](self.put(messages, planned, now, **how))
 
     def claim(
         self,

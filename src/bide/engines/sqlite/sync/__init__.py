@@ -74,7 +74,9 @@ class Sqlite(Engine):
     def ahead(self, ref: Ref) -> int:
         return self._ahead
 
-    def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
+    def put(
+        self, messages: Sequence[NewMessage], *, connection: object | None = None, brief: bool = False, now: int | None = None
+    ) -> list[Sent]:
         return self._write(lambda tx: change.put(tx, self._namespace, messages, now), connection=connection)
 
     def claim(

@@ -1,0 +1,162 @@
+"""An outbox before a queue that has room for small messages only, whole or in one of its parts."""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bide import BadMessage, Call, Hook, Queue, QueueFull
+from bide.engines.base import NewMessage
+from bide.queue import outbox
+from bide.queue.away import Rests, large_of
+from tests.queue.test_outbox_part_away import kept
+from tests.worker.processes import until
+
+LARGE = 10_000  # bytes
+AFTER = 3  # tries that are refused after that of a large one, as by a server that has not given back its buffer
+
+
+class Spoils(Hook):
+    """What is for one topic, when it is to."""
+
+    spoils = False
+
+    def before(self, call: Call) -> None:
+        if call.verb == "put" and self.spoils:
+            for message in call.asked:
+                if message.topic == "bad":
+                    message.headers["tenant"] = 7
+
+
+class Room:
+    """A queue in memory, of which one topic is full, or has no room for what is large. Its topics may be parts."""
+
+    def __init__(self, queue: Queue, monkeypatch: pytest.MonkeyPatch, *, several: bool, full: bool = False) -> None:
+        opened = queue.session.open()
+        assert opened.outbox is not None
+        self.tries = list[int]()  # of what is for that topic: how many at once
+        self._engine, self._full, self._buffered = opened.engine, full, 0
+        self._put = opened.engine.put
+        monkeypatch.setattr(opened.engine, "put", self.put)
+        monkeypatch.setattr(opened.engine, "part_of", lambda new: new.topic if several else None)
+        self.store = opened.outbox.store
+
+    def put(self, messages: Sequence[NewMessage], **how: Any) -> Any:
+        if some := [each for each in messages if each.topic == "t"]:
+            self.tries.append(len(some))
+            large = any(len(each.body) >= LARGE for each in some)
+            self._buffered = AFTER if large else max(0, self._buffered - 1)
+            if self._full or large or self._buffered:
+                raise QueueFull("It is full.")
+        return self._put(messages, **how)
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Iterator[Queue]:
+    with Queue(f"memory://{tmp_path.name}", outbox=f"sqlite:///{tmp_path}/app.db", hooks=[Spoils()]) as queue:
+        queue.relay(wait=False)
+        yield queue
+
+
+@pytest.fixture
+def own(queue: Queue, tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(tmp_path / "app.db")) as own:
+        yield own
+
+
+@pytest.mark.parametrize("why", ["spoiled", "refused"])
+def test_one_message_that_can_not_be_sent_undoes_nothing_of_what_a_full_part_is_kept_apart_by(
+    queue: Queue, own: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    room = Room(queue, monkeypatch, several=True, full=True)
+    monkeypatch.setattr("bide.queue.sync.relay.ROOM", 0.0)
+    if why == "refused":
+        put = room.put
+
+        def refuse(messages: Sequence[NewMessage], **how: Any) -> Any:
+            if any(each.topic == "bad" for each in messages):
+                raise BadMessage("No.")
+            return put(messages, **how)
+
+        monkeypatch.setattr(room._engine, "put", refuse)
+    queue.send("bad", 1, connection=own)
+    queue.send_many("t", range(300), connection=own)
+    queue.send_many("live", range(20), connection=own)
+    own.commit()
+    monkeypatch.setattr(Spoils, "spoils", why == "spoiled")
+    with pytest.raises(QueueFull):
+        queue.relay(wait=False)
+    assert queue.stats("live").ready == 20
+    assert sum(each == 1 for each in room.tries) <= 3  # of as large ones, one in each batch
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_a_large_message_keeps_no_small_ones_back_also_when_a_call_ends_with_those(
+    queue: Queue, own: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch, several: bool
+) -> None:
+    Room(queue, monkeypatch, several=several)
+    queue.send("t", "x" * LARGE, connection=own)
+    queue.send_many("t", range(500), connection=own)
+    own.commit()
+    with pytest.raises(QueueFull):
+        queue.relay(wait=False)
+    assert queue.stats("t").ready == 500
+
+
+def test_small_messages_do_not_wait_for_the_rest_of_a_part_that_has_no_room_for_a_large_one(
+    queue: Queue, own: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = Room(queue, monkeypatch, several=True)
+    for name in ("handover", "relay"):
+        monkeypatch.setattr(f"bide.queue.sync.{name}.LATER", 3_600_000)
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(queue.relay)
+        queue.send("t", "x" * LARGE, connection=own)
+        own.commit()
+        until(lambda: bool(room.tries))
+        room._buffered = 0
+        for count in range(1, 6):
+            queue.send("t", count, connection=own)
+            own.commit()
+            until(lambda count=count: queue.stats("t").ready == count)  # type: ignore[misc]
+        queue.close()
+        assert running.result() == 5
+
+
+def test_what_is_handed_on_beside_a_message_that_finds_no_room_is_counted(
+    queue: Queue, own: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = Room(queue, monkeypatch, several=False)
+    with ThreadPoolExecutor() as pool:
+        queue.send_many("other", range(10), connection=own)
+        queue.send("t", "x" * LARGE, connection=own)
+        own.commit()
+        running = pool.submit(queue.relay)
+        until(lambda: queue.stats("other").ready == 10 and room.store.stats(outbox.TOPIC).ready == 0)
+        queue.close()
+        assert running.result() == 10
+
+
+def of_size(size: int) -> Any:
+    [(claimed, new)] = kept("t")
+    return [(claimed, NewMessage(new.topic, b"x" * size))]
+
+
+def test_a_part_without_room_rests_for_as_large_ones_until_it_takes_one() -> None:
+    rests, error = Rests(lambda new: new.topic), QueueFull("It is full.")
+
+    def resting(size: int) -> bool:
+        return rests.of(of_size(size), 0.0) != [None]
+
+    rests.begin(of_size(100), error, 10_000, large_of([100]))
+    assert [resting(size) for size in (0, 49, 50, 100, 1_000)] == [False, False, True, True, True]
+    rests.answered(of_size(49))
+    assert resting(50)
+    rests.begin(of_size(40), error, 10_000, large_of([40]))  # smaller ones are refused, too
+    assert [resting(size) for size in (19, 20, 100)] == [False, True, True]
+    rests.answered(of_size(20))
+    assert not resting(100)
