@@ -131,6 +131,19 @@ def test_a_server_that_sentinels_watch_from_now_on_has_its_messages_under_both_u
         assert before.get(now.send("t", 3).id) is not None
 
 
+@both_colours
+async def test_sentinels_that_refuse_the_password_are_passed_over_while_one_takes_it(
+    watcher: str, redis_sentinels: SentinelGroup, monkeypatch: pytest.MonkeyPatch, colour: str
+) -> None:
+    monkeypatch.setattr("random.shuffle", lambda places: None)  # they are asked in the order of the URL
+    *others, last = redis_sentinels.sentinels
+    last.ask("ACL", "SETUSER", "watcher", "+sentinel|master")
+    for sentinel in others:
+        sentinel.ask("ACL", "SETUSER", "watcher", "resetpass", ">another")
+    async with bench_at(watcher, colour) as bench:
+        await bench.put("t", b"x")
+
+
 async def test_one_of_three_sentinels_that_knows_nothing_is_passed_over(
     redis_sentinels: SentinelGroup, redis_sentinels_url: str, redis_server: RedisServer
 ) -> None:

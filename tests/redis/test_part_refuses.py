@@ -3,20 +3,22 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, TypeAlias
 
 import pytest
 
 from bide import AsyncQueue, ConfigError, OutcomeUnknown, Outgoing, QueueFull, Unavailable, Where
 from bide.engines.redis.aio.calls import AsyncCalls
+from bide.engines.redis.aio.nodes import AsyncNodes
 from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.sync.calls import Calls
-from bide.engines.redis.topology import slot_of
+from bide.engines.redis.sync.nodes import Nodes
+from bide.engines.redis.topology import Place, slot_of
 from tests.redis.away import COLOURS, SHARDS, Either, engine_of, frozen, keys_of
 from tests.redis.test_commands_away import bide
 from tests.redis.test_sweeps_away import MANY, place_of, sent
-from tests.servers.cluster import RedisCluster
+from tests.servers.cluster import ClusterNode, RedisCluster
 
 both_colours = pytest.mark.parametrize("colour", COLOURS)
 FULL, NO_RIGHT, NO_REPLICAS = "full", "a right is missing", "too few replicas"
@@ -412,6 +414,94 @@ async def test_what_one_server_did_of_a_page_before_it_refused_is_told(
         with pytest.raises(OutcomeUnknown, match=r"it took nothing All else is done, 250 in all"):
             await other.do(verb, "t", ids=[each.id for each in dead], **how)
         assert (await other.do("stats", "t")).dead == 450
+
+
+@contextlib.asynccontextmanager
+async def locked_out(masters: RedisCluster, *nodes: ClusterNode) -> AsyncIterator[None]:
+    """These nodes have another password, and have closed all connections."""
+    for node in nodes:
+        node.ask("ACL", "SETUSER", "bob", "resetpass", ">another")
+        cut(node)
+    try:
+        yield
+    finally:
+        for node in nodes:
+            node.ask("ACL", "SETUSER", "bob", "resetpass", ">pw")
+
+
+def cut(node: ClusterNode) -> None:
+    node.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+
+async def node_of(masters: RedisCluster, queue: AsyncQueue, shard: int) -> ClusterNode:
+    return masters.node_of(slot_of((await engine_of(queue))._namespace.tag(shard)))
+
+
+def ask_first(monkeypatch: pytest.MonkeyPatch, node: ClusterNode) -> None:
+    """Whoever wants to know where the shards are begins with this node."""
+    for kind in (AsyncNodes, Nodes):
+
+        def in_turn(self: Any, places: Sequence[Place], in_turn: Any = kind._in_turn) -> list[Place]:
+            return sorted(in_turn(self, places), key=lambda place: place.port != node.port)
+
+        monkeypatch.setattr(kind, "_in_turn", in_turn)
+
+
+@both_colours
+@pytest.mark.parametrize("shard", range(SHARDS))
+async def test_a_program_starts_while_one_server_refuses_its_password(
+    masters: RedisCluster, url: str, monkeypatch: pytest.MonkeyPatch, colour: str, shard: int
+) -> None:
+    async with AsyncQueue(url) as queue:
+        await sent(queue, dead=True)
+        node, place = await node_of(masters, queue, shard), await place_of(masters, queue, shard)
+        ask_first(monkeypatch, node)
+        async with locked_out(masters, node), Either(url, colour) as other:
+            for _ in range(2 * SHARDS):
+                await other.do("send", "u", 1)
+            assert len(await other.do("receive", "u", limit=9)) == 2 * SHARDS
+            stats = await other.do("stats", "t")
+            assert (stats.dead, stats.missing) == ((SHARDS - 1) * MANY, [place])
+            with pytest.raises(ConfigError, match=rf"^{place} refused the user or the password \(.*\)\. Correct them") as told:
+                await other.do("send", "t", 1, key=keys_of(shard, 1)[0])
+            assert "pw" not in str(told.value)
+            with pytest.raises(OutcomeUnknown, match=f"^{place} answers, but can't do it now: .* 8 in all") as left:
+                await other.do("requeue", "t")
+            assert "does not answer" not in str(left.value)
+
+
+@both_colours
+async def test_a_program_of_which_a_node_refuses_the_password_goes_on_with_the_others(
+    masters: RedisCluster, url: str, monkeypatch: pytest.MonkeyPatch, colour: str
+) -> None:
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        await sent(queue, dead=True)
+        await other.do("stats")
+        node, place, healthy = await node_of(masters, queue, 1), await place_of(masters, queue, 1), keys_of(0, 9, "u")
+        ask_first(monkeypatch, node)
+        async with locked_out(masters, node):
+            for key in healthy:
+                cut(await node_of(masters, queue, 0))
+                await other.do("send", "u", 1, key=key)
+            with pytest.raises(OutcomeUnknown, match=f"{place} answers, but can't do it now: .* 8 in all") as left:
+                await other.do("requeue", "t")
+            assert "does not answer" not in str(left.value)
+
+
+@both_colours
+@pytest.mark.parametrize("many", [1, 3])
+async def test_a_program_does_not_start_if_all_servers_that_answer_refuse_its_password(
+    masters: RedisCluster, url: str, colour: str, many: int
+) -> None:
+    async with AsyncQueue(url) as queue, contextlib.AsyncExitStack() as stack:
+        await queue.stats()
+        for shard in range(many, SHARDS):
+            await stack.enter_async_context(frozen(masters, queue, shard))
+        refusing = [await node_of(masters, queue, shard) for shard in range(many)]
+        await stack.enter_async_context(locked_out(masters, *refusing))
+        async with Either(url, colour) as other:
+            with pytest.raises(ConfigError, match=r"^127\.0\.0\.1:\d+ refused the user or the password"):
+                await other.do("send", "t", 1)
 
 
 @pytest.mark.parametrize("shard", [1, 2])

@@ -1,6 +1,7 @@
 """Shards on servers of their own: each has its connections, its clock and its listener, and no command is about two of them."""
 
 import asyncio
+import re
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -177,3 +178,18 @@ async def test_no_command_names_keys_of_two_shards(new_redis: NewRedis, colour: 
         sleeper = await bench.sleeper("t")
         await bench.put("t")
         await asyncio.wait_for(sleeper, WAKE_TIMEOUT)
+
+
+@both_colours
+async def test_a_server_with_too_many_clients_is_told_as_one_that_answers(servers: list[RedisServer], colour: str) -> None:
+    async with bench_on(servers, colour, "&timeout=0.5") as bench:
+        for shard in range(SHARDS):
+            await bench.bury("t", key=key_of(shard))
+        with servers[1].client(single_connection_client=True) as admin:
+            admin.config_set("maxclients", 1)
+            admin.client_kill_filter(_type="normal", skipme=True)
+            assert (await bench.engine.requeue("t")).count == 1
+            swept = await bench.engine.requeue("t")
+            admin.config_set("maxclients", 10_000)
+        assert not swept.missing
+        assert re.search("answers, but can't do it now: max number of clients reached", " ".join(swept.refused))

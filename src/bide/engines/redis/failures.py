@@ -57,6 +57,14 @@ class SentinelRefused(theirs.AuthenticationError):
     """A Sentinel refuses the user or the password that the URL has for Sentinels."""
 
 
+class NodeRefused(theirs.AuthenticationError):
+    """A node of a Cluster that was asked where the shards are refuses the user or the password."""
+
+    def __init__(self, text: str, place: str) -> None:
+        super().__init__(text)
+        self.place: str = place
+
+
 class TooOld(Exception):
     """The operation came too late, and did nothing. `sure`: no earlier try of it did anything, either."""
 
@@ -245,8 +253,9 @@ def translated(
     if isinstance(error, SentinelRefused):
         return ConfigError(f"A Sentinel of {shown} refused the user or the password ({text}). {SENTINEL_LOGIN}.")
     if refused(error):
+        place = error.place if isinstance(error, NodeRefused) else place
         return ConfigError(
-            f"{shown} refused the user or the password ({text}). Correct them in the URL, or change them on the server."
+            f"{place} refused the user or the password ({text}). Correct them in the URL, or change them on the server."
         )
     elsewhere = astray.of_cluster(shown) if isinstance(error, theirs.MovedError) else astray.from_server(shown, text)
     if elsewhere is not None:

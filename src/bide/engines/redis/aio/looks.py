@@ -14,7 +14,6 @@ from bide.engines.redis.failures import OtherSpread
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.presence import HASTE
 from bide.engines.redis.protocol import counting, listing, sending
-from bide.errors import Unavailable
 from bide.rounds import AsyncRound
 from bide.types import State, Stats
 
@@ -99,7 +98,7 @@ class AsyncLooks:
         before = len(self._away)
         told = await AsyncRound(parts, lambda part: call(*part)).answers()
         for (shard, _), answer in zip(parts, told, strict=True):
-            if isinstance(answer, Unavailable) and self._patience is not None:
+            if isinstance(answer, Exception) and self._patience is not None and shard.is_kept_from(answer):
                 self._away.add(shard)
             elif isinstance(answer, Exception):
                 raise answer

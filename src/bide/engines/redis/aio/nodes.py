@@ -13,7 +13,7 @@ import redis.exceptions as theirs
 
 from bide.engines.redis.astray import from_node, from_sentinel
 from bide.engines.redis.client import Address, sentinel_address
-from bide.engines.redis.failures import BRIEF, LOST, SentinelRefused, absent, refused
+from bide.engines.redis.failures import BRIEF, LOST, NodeRefused, SentinelRefused, absent, refused
 from bide.engines.redis.namespace import ServerClock
 from bide.engines.redis.server import AsyncServer, hasty
 from bide.engines.redis.topology import Place, Span, master_of, moved, slot_of, spans
@@ -26,8 +26,8 @@ FIRST = 0  # the slot of a service, which has no slots
 
 
 def _worse(one: Exception | None, other: Exception) -> Exception:
-    """The one to tell: that nothing is there only if that is so of all."""
-    return one if one is not None and absent(other) else other
+    """The one to tell: that somebody refuses us before all, that nothing is there only if that is so of all."""
+    return one if one is not None and (refused(one) or absent(other)) else other
 
 
 class AsyncNodes(ABC):
@@ -138,7 +138,8 @@ class AsyncSentinels(AsyncNodes):
                 [told] = await self._ask(sentinel, ("SENTINEL", "MASTER", self._service))
             except (*LOST, theirs.ResponseError) as error:
                 if refused(error):
-                    raise SentinelRefused(str(error)) from None
+                    failed = SentinelRefused(str(error))
+                    continue
                 why = from_sentinel(self._shown, self._service, str(error))
                 if why is not None:
                     strange.append(why)
@@ -216,12 +217,12 @@ class AsyncCluster(AsyncNodes):
             nonlocal failed, found
             unheard.discard(place)
             if isinstance(answer, Exception):
-                if not isinstance(answer, (*LOST, theirs.ResponseError)) or refused(answer):
+                if not isinstance(answer, (*LOST, theirs.ResponseError)):
                     raise answer
                 why = from_node(self._shown, str(answer))
                 if why is not None:
                     strange.append(why)
-                failed = _worse(failed, answer)
+                failed = _worse(failed, NodeRefused(str(answer), str(place)) if refused(answer) else answer)
                 return False
             info, told = answer
             sound = b"cluster_state:ok" in info

@@ -18,7 +18,7 @@ from bide.engines.redis.namespace import Namespace, by_name
 from bide.engines.redis.presence import HASTE
 from bide.engines.redis.protocol import sending
 from bide.engines.redis.spread import Generation, Spread
-from bide.errors import BideError, ConfirmTimeout, Unavailable
+from bide.errors import BideError, ConfigError, ConfirmTimeout, Unavailable
 from bide.ids import lane
 from bide.rounds import AsyncRound
 from bide.types import Sent
@@ -63,7 +63,7 @@ class AsyncSends:
         while any(not shards[other].silent for other in current.numbers if other != shard.number):
             try:
                 return await shard.put(messages, spread, now, patience=BRIEF)
-            except Unavailable:  # it has done nothing, so another one may do it
+            except (Unavailable, ConfigError):  # it has done nothing, so another one may do it
                 if not shard.silent:
                     raise
                 shard = shards[self._any_shard(current)]

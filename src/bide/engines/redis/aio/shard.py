@@ -32,7 +32,7 @@ from bide.engines.redis.namespace import Lead, Namespace, ServerClock
 from bide.engines.redis.protocol import Arg, counting, delivering, listing, sending
 from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.spread import Spread
-from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown, Unavailable
+from bide.errors import BideError, ConfigError, ConfirmTimeout, OutcomeUnknown, Unavailable
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 R = TypeVar("R")
@@ -118,6 +118,10 @@ class AsyncShard:
     def heard(self) -> float:
         """When its server last answered, monotonic."""
         return self.connections.server.presence.heard
+
+    def is_kept_from(self, error: Exception) -> bool:
+        """Whether its server does not answer, or refuses the user or the password: that is no matter of other servers."""
+        return isinstance(error, Unavailable) or (isinstance(error, ConfigError) and self.silent)
 
     def is_away(self) -> bool:
         """Whether it is silent, but at times the server is asked again, which nobody waits for."""

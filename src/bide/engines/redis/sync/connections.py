@@ -104,7 +104,7 @@ class Connection:
                     continue
                 if not passing(error) or (isinstance(error, theirs.MovedError) and not self._server.follows):
                     self._driver = driver
-                    raise self._refusal(error, tries.unsure) from None
+                    raise self._refusal(error, unsure=tries.unsure) from None
                 self._check_replica(driver, error, tries)
                 failed: BaseException = error
             except (Unconfirmed, *LOST) as error:
@@ -153,7 +153,7 @@ class Connection:
 
     def _heed(self, error: BaseException, tries: Tries, *, sent: bool, insist: bool) -> None:
         if refused(error) and not tries.unsure:
-            raise translated(error, self._server.shown, self._server.secrets) from None
+            raise self._refusal(error, unsure=False) from None
         if tries.unsure or (sent and not passing(error)):
             tries.has_run(self.retry_for if insist else 0.0)
 
@@ -181,11 +181,13 @@ class Connection:
         Signal().wait(pause)
 
     def _excuse(self, failed: BaseException) -> Excuse | None:
-        if not isinstance(failed, (theirs.ResponseError, theirs.BusyLoadingError)):
+        if not (isinstance(failed, theirs.ResponseError) or passing(failed) or refused(failed)):
             return None
         return Excuse(self._server.told(failed), refuses_changes(failed), about_a_slot(failed))
 
-    def _refusal(self, error: theirs.ResponseError, unsure: bool) -> BaseException:
+    def _refusal(self, error: BaseException, *, unsure: bool) -> BaseException:
+        if refused(error):  # so it is left out while others let us in
+            self._server.presence.lose(self._excuse(error))
         told = translated(error, self._server.shown, self._server.secrets, self._server.place)
         if unsure and not isinstance(told, (Unpinned, OtherSpread)) and not (isinstance(told, TooOld) and told.sure):
             return self._given_up(error, unsure)

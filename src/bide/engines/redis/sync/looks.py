@@ -14,7 +14,6 @@ from bide.engines.redis.presence import HASTE
 from bide.engines.redis.protocol import counting, listing, sending
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
-from bide.errors import Unavailable
 from bide.rounds import Round
 from bide.types import State, Stats
 
@@ -97,7 +96,7 @@ class Looks:
         before = len(self._away)
         told = Round(parts, lambda part: call(*part)).answers()
         for (shard, _), answer in zip(parts, told, strict=True):
-            if isinstance(answer, Unavailable) and self._patience is not None:
+            if isinstance(answer, Exception) and self._patience is not None and shard.is_kept_from(answer):
                 self._away.add(shard)
             elif isinstance(answer, Exception):
                 raise answer

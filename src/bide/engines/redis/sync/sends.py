@@ -18,7 +18,7 @@ from bide.engines.redis.protocol import sending
 from bide.engines.redis.spread import Generation, Spread
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
-from bide.errors import BideError, ConfirmTimeout, Unavailable
+from bide.errors import BideError, ConfigError, ConfirmTimeout, Unavailable
 from bide.ids import lane
 from bide.rounds import Round
 from bide.types import Sent
@@ -63,7 +63,7 @@ class Sends:
         while any(not shards[other].silent for other in current.numbers if other != shard.number):
             try:
                 return shard.put(messages, spread, now, patience=BRIEF)
-            except Unavailable:  # it has done nothing, so another one may do it
+            except (Unavailable, ConfigError):  # it has done nothing, so another one may do it
                 if not shard.silent:
                     raise
                 shard = shards[self._any_shard(current)]

@@ -18,7 +18,7 @@ from bide.engines.redis.sync.connections import Connections
 from bide.engines.redis.sync.nodes import Cluster, Route, Sentinels
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.topology import likely_tags, slot_of, well_placed
-from bide.errors import ConfigError, ConfirmTimeout, EngineError, OutcomeUnknown, Unavailable
+from bide.errors import ConfigError, ConfirmTimeout, EngineError, OutcomeUnknown
 from bide.rounds import Aside, Round
 from bide.wakeable import Signal
 
@@ -128,7 +128,7 @@ class Shards:
         return well_placed(address.namespace, 0, address.shards, self._nodes.spans())
 
     def _known_spread(self) -> str | None:
-        """As shard 0 has it; if that does not answer soon, as any other one of a Cluster has it."""
+        """As shard 0 has it; if that does not answer soon, or refuses, as any other one of a Cluster has it."""
         if (nodes := self._nodes) is None:
             return self.anchor.known_spread()
         known: list[str | None] = []
@@ -149,8 +149,6 @@ class Shards:
         def is_known(_: object, answer: list[str | None] | Exception) -> bool:
             if isinstance(answer, Exception):
                 failed.append(answer)
-                if not isinstance(answer, Unavailable):
-                    raise answer
             else:
                 known.extend(answer)
             return bool(known)
@@ -161,18 +159,24 @@ class Shards:
         return known[0]
 
     def greet(self) -> None:
-        """Check the servers that answer soon, and the others when they are first needed. Raises Unavailable if none answers."""
+        """Check the servers that answer soon and let us in, and the others when they are first needed.
+
+        Raises ConfigError if all that answer refuse the user or the password, and Unavailable if none answers.
+        """
         servers = self.one_a_server()
         if len(servers) == 1 or not self._greet(servers, HASTE):
             self._greet(servers, None)
 
     def _greet(self, servers: Sequence[Shard], patience: float | None) -> bool:
-        """Whether one of them answers."""
+        """Whether one of them answers, and lets us in."""
         told = Round(servers, lambda shard: shard.greet(patience), self._aside).soon(BRIEF)
-        failed = [each for each in told if isinstance(each, Exception)]
-        for error in failed:
-            if not isinstance(error, Unavailable | TimeoutError) or (patience is None and len(failed) == len(servers)):
+        failed = [(shard, each) for shard, each in zip(servers, told, strict=True) if isinstance(each, Exception)]
+        refusals = [each for _, each in failed if isinstance(each, ConfigError)]
+        for shard, error in failed:
+            if not isinstance(error, TimeoutError) and not shard.is_kept_from(error):
                 raise error
+        if patience is None and len(failed) == len(servers):
+            raise refusals[0] if refusals else failed[0][1]
         return len(failed) < len(servers)
 
     def of_a_part(self, error: EngineError, asked: int) -> EngineError:
