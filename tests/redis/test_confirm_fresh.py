@@ -97,7 +97,7 @@ async def test_what_is_lost_and_what_is_not_confirmed_are_told_apart(group: Redi
         with replica_away(group, tag(1)):
             group.freeze(master)
             try:
-                with pytest.raises(OutcomeUnknown, match=f"not where {place} has its messages") as lost:
+                with pytest.raises(OutcomeUnknown, match=f"perhaps not everywhere: {place} did not answer") as lost:
                     await other.do("pause", "t")
                 assert not isinstance(lost.value, ConfirmTimeout)
                 some = [Outgoing(1, key=keys_of(shard, 2)[1]) for shard in (1, 2)]

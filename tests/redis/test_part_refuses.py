@@ -416,6 +416,27 @@ async def test_what_one_server_did_of_a_page_before_it_refused_is_told(
         assert (await other.do("stats", "t")).dead == 450
 
 
+@both_colours
+async def test_a_pause_tells_one_thing_of_a_server_that_may_have_done_a_part_and_refused_another(
+    masters: RedisCluster, url: str, colour: str
+) -> None:
+    url = f"{url}&shards=6"
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        await other.do("stats")
+        place, namespace = await place_of(masters, queue, 0), (await engine_of(queue))._namespace
+        there = [shard for shard in range(6) if await place_of(masters, queue, shard) == place]
+        assert len(there) > 1
+        cut(await node_of(masters, queue, 0))
+        for shard in there[1:]:
+            key = next(key for key in map("k{}".format, range(999)) if namespace.shards_of_name("u", key) == (shard,))
+            await other.do("send", "u", 1, key=key)  # which finds that out, and connects again
+        async with refusing(masters, queue, NO_REPLICAS, 0):
+            why = f"{place} did not answer in time: NOREPLICAS .* may or may not have happened. When that is mended"
+            with pytest.raises(OutcomeUnknown, match=f"^t is paused, but not everywhere: {why}") as told:
+                await other.do("pause", "t")
+        assert str(told.value).count(place) == 1
+
+
 @contextlib.asynccontextmanager
 async def locked_out(masters: RedisCluster, *nodes: ClusterNode) -> AsyncIterator[None]:
     """These nodes have another password, and have closed all connections."""

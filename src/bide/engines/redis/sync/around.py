@@ -228,25 +228,23 @@ class Around:
 
 def _in_part(done: str, failed: Mapping[Shard, Exception]) -> Exception:
     """What to raise of what others did."""
-    left = Swept(0, False)
-    for shard, error in failed.items():
+    ours = {shard: error for shard, error in failed.items() if isinstance(error, BideError)}
+    for error in failed.values():
         if not isinstance(error, BideError):
             return error
-        left = left + (Swept(0, False, missing=[shard.place]) if isinstance(error, OutcomeUnknown) else shard.left(error))
-    but = [f"not everywhere: {' '.join(left.refused)}"] if left.refused else []
-    if left.missing:
-        where = f"perhaps not where {', '.join(left.missing)} has its messages"
-        but.append(f"{where}: there was no answer. Try again when it answers.")
-    return OutcomeUnknown(f"{done}, but {' And '.join(but)}")
+    left = sum((shard.left(error) for shard, error in _by_server(ours).items()), Swept(0, False))
+    told = [*left.refused, *(f"{place} does not answer." for place in left.missing)]
+    perhaps = "perhaps " if all(isinstance(error, OutcomeUnknown) for error in ours.values()) else ""
+    return OutcomeUnknown(f"{done}, but {perhaps}not everywhere: {' '.join(told)} When that is mended, call it again.")
 
 
-def _by_server(failed: Mapping[Shard, BideError]) -> dict[str, BideError]:
+def _by_server(failed: Mapping[Shard, BideError]) -> dict[Shard, BideError]:
     """One error of each: what a shard may have done comes before what others of its server have not."""
-    found: dict[str, BideError] = {}
+    found: dict[str, tuple[Shard, BideError]] = {}
     for shard, error in failed.items():
         if shard.place not in found or isinstance(error, OutcomeUnknown):
-            found[shard.place] = error
-    return found
+            found[shard.place] = shard, error
+    return dict(found.values())
 
 
 def _compare(now: int, shards: Sequence[Shard]) -> None:
