@@ -1,5 +1,6 @@
 """Whom a sweep over several shards asks, and how often: a server that is waited for in vain once, and all others."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -13,6 +14,7 @@ from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
 from bide.engines.redis.topology import slot_of
+from bide.types import CancelResult
 from tests.redis.away import COLOURS, SHARDS, Either, busy, engine_of, frozen, keys_of
 from tests.redis.test_sweeps_away import begin_reshard, place_of
 from tests.servers.cluster import RedisCluster
@@ -22,6 +24,7 @@ both_colours = pytest.mark.parametrize("colour", COLOURS)
 both_verbs = pytest.mark.parametrize(("verb", "how"), [("requeue", {}), ("purge", {"state": "dead"})])
 SHARD_VERBS = {"requeue": "requeue", "purge": "purge_dead"}  # with ids
 MANY = 30
+TIMEOUT = 5.0  # of a URL that names none
 
 
 async def buried(queue: AsyncQueue) -> list[str]:
@@ -95,13 +98,83 @@ async def test_a_program_that_hears_of_a_reshard_asks_a_silent_server_once(
         async with AsyncQueue(url) as sender:
             ids = await buried(sender)
             asked = counted(monkeypatch, SHARD_VERBS[verb])
+            place = await place_of(masters, queue, part)
+            places = [await place_of(masters, sender, shard) for shard in range(4 * SHARDS)]
+            left = sum(places[name_of(id).shard] == place for id in ids)
             async with frozen(masters, queue, part):
-                with pytest.raises((OutcomeUnknown, Unavailable)):
+                with pytest.raises(OutcomeUnknown, match=f"{MANY - left} in all"):
                     await other.do(verb, "t", ids=ids, **how)
-                place = await place_of(masters, queue, part)
-                there = [shard for shard in asked if await place_of(masters, sender, shard) == place]
-            assert len(there) <= 1
+            assert [places[shard] for shard in asked].count(place) <= 1
         await other.do("stats")
+
+
+@both_colours
+@pytest.mark.parametrize("part", range(SHARDS))
+async def test_what_new_shards_have_is_found_by_its_id_while_a_server_is_silent(
+    masters: RedisCluster, masters_url: str, colour: str, part: int
+) -> None:
+    """Also by a program that has not heard of them, while shard 0 does not answer."""
+    url = f"{masters_url}&timeout=1"
+    async with AsyncQueue(url) as queue, contextlib.AsyncExitStack() as stack:
+        first, second, third = [await stack.enter_async_context(Either(url, colour)) for _ in range(3)]
+        for other in (first, second, third):
+            await other.do("stats")
+        begin_reshard(url, 3 * SHARDS)
+        place = await place_of(masters, queue, part)
+        async with AsyncQueue(url) as sender:
+            sent = await sender.send_many("t", [Outgoing(1, key=f"k{n}", delay="1h") for n in range(MANY)])
+            healthy = [each.id for each in sent if await place_of(masters, sender, name_of(each.id).shard) != place]
+            one, *some = healthy
+            async with frozen(masters, queue, part):
+                assert (await first.do("get", one)).id == one
+                assert await second.do("cancel", one) is CancelResult.CANCELLED
+                assert await third.do("cancel_many", some) == [CancelResult.CANCELLED] * len(some)
+
+
+@both_colours
+async def test_whether_there_is_a_shard_is_not_told_while_shard_0_is_silent_which_is_not_waited_for(
+    masters: RedisCluster, masters_url: str, colour: str
+) -> None:
+    """Others may not have heard of it yet, so an id of another namespace can't be told from that of a new message."""
+    elsewhere = masters_url.replace("namespace=", "namespace=larger")
+    async with AsyncQueue(f"{elsewhere}&shards={4 * SHARDS}") as larger:
+        sent = await larger.send_many("t", [Outgoing(1, key=f"k{n}") for n in range(MANY)])
+        foreign = next(each.id for each in sent if name_of(each.id).shard >= SHARDS)
+    async with AsyncQueue(masters_url) as queue, Either(masters_url, colour) as other:
+        ids = [each.id for each in await queue.send_many("t", [Outgoing(1, key=key) for key in keys_of(1, 3)])]
+        await other.do("stats")
+        why = f"{await place_of(masters, queue, 0)} does not answer.* Only its shard 0 can say whether there is a shard"
+        async with frozen(masters, queue, 0), asyncio.timeout(TIMEOUT):
+            for verb in ("get", "cancel"):
+                with pytest.raises(Unavailable, match=why):
+                    await other.do(verb, foreign)
+            with pytest.raises(OutcomeUnknown, match=why) as told:
+                await other.do("cancel_many", [*ids, foreign])
+            assert told.value.answers == [*[CancelResult.CANCELLED] * len(ids), None]
+        while (await other.do("stats")).missing:
+            pass
+        assert await other.do("cancel", foreign) is CancelResult.GONE
+
+
+@both_colours
+@pytest.mark.parametrize(("verb", "asks"), [("stats", "stats"), ("messages", "find")])
+async def test_a_look_that_hears_of_a_reshard_asks_a_silent_server_once(
+    masters: RedisCluster, masters_url: str, monkeypatch: pytest.MonkeyPatch, colour: str, verb: str, asks: str
+) -> None:
+    url = f"{masters_url}&timeout=1"
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        await other.do("stats")
+        begin_reshard(url, 3 * SHARDS)
+        async with AsyncQueue(url) as sender:
+            await sender.send_many("t", [Outgoing(1, key=f"k{n}") for n in range(MANY)])
+            place = await place_of(masters, queue, 0)
+            places = [await place_of(masters, sender, shard) for shard in range(4 * SHARDS)]
+            asked = counted(monkeypatch, asks)
+            async with frozen(masters, queue, 0):
+                for _ in range(2):
+                    assert [*(await other.do(verb, "t")).missing] == [place]
+            assert {places[shard] for shard in asked} == set(places)
+            assert [places[shard] for shard in asked].count(place) == 1
 
 
 @both_colours

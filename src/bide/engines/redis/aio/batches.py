@@ -143,5 +143,5 @@ class AsyncBatches:
         """Which of a batch go where. A shard that is not known may be new; if it is not, any other says that it has nothing."""
         parts = sending.by_shard(items, shard_of)
         shards = await self._shards.hear_of(parts)
-        any_shard = next(iter(shards.values()))
+        any_shard = min(shards.values(), key=lambda shard: shard.silent)
         return [(shards.get(number, any_shard), indexes) for number, indexes in parts.items()]

@@ -2,6 +2,7 @@
 """Pages and counts of topics over all shards. What servers have that don't answer is left out, and they are named."""
 
 import contextlib
+import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
@@ -26,11 +27,12 @@ class _Fewer(Exception):
 
 
 class AsyncLooks:
-    """One look: a shard that did not answer is not asked again, unless none answers."""
+    """One look: a server that did not answer is not asked again, unless none answers."""
 
     def __init__(self, namespace: Namespace, shards: AsyncShards) -> None:
         self._namespace = namespace
         self._shards = shards
+        self._began = time.monotonic()
         self._away = {shard for shard in shards if shard.is_out_of_sight()}
         self._patience: float | None = HASTE
         if len(self._away) == len(shards) or shards.only is not None:
@@ -85,6 +87,14 @@ class AsyncLooks:
         every = [one for each in told.values() for one in each]
         return replace(counting.together(every, topics, window.parts if window else 0), missing=missing)
 
+    def _leave_out(self, shard: AsyncShard) -> None:
+        """Also what else its server has: shards that this look has just heard of would be waited for as long again."""
+        self._away.add(shard)
+        for other in self._shards if shard.is_all_silent else ():
+            if other.place == shard.place and max(other.heard, other.connections.server.presence.since) < self._began:
+                other.connections.server.presence.lose(shard.connections.server.presence.excuse)
+                self._away.add(other)
+
     def _missing(self) -> list[str]:
         return sorted({shard.connections.server.place for shard in self._away})
 
@@ -99,7 +109,7 @@ class AsyncLooks:
         told = await AsyncRound(parts, lambda part: call(*part)).answers()
         for (shard, _), answer in zip(parts, told, strict=True):
             if isinstance(answer, Exception) and self._patience is not None and shard.is_kept_from(answer):
-                self._away.add(shard)
+                self._leave_out(shard)
             elif isinstance(answer, Exception):
                 raise answer
             else:

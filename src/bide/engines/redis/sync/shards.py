@@ -18,7 +18,7 @@ from bide.engines.redis.sync.connections import Connections
 from bide.engines.redis.sync.nodes import Cluster, Route, Sentinels
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.topology import likely_tags, slot_of, well_placed
-from bide.errors import ConfigError, ConfirmTimeout, EngineError, OutcomeUnknown
+from bide.errors import ConfigError, ConfirmTimeout, EngineError, OutcomeUnknown, Unavailable
 from bide.rounds import Aside, Round
 from bide.wakeable import Signal
 
@@ -67,10 +67,45 @@ class Shards:
             yield left
 
     def hear_of(self, numbers: Collection[int], patience: float | None = None) -> Mapping[int, Shard]:
-        """All by their numbers. If one of these is not known it may be new, so shard 0 is asked, which would know of it."""
-        if not all(number in self._namespace.live for number in numbers):
-            self.anchor.tell_time(patience)
+        """All by their numbers. If one of these is not known it may be new: shard 0 would know of it, and others may.
+
+        Raises the error of shard 0 if that does not answer and no other knows of it: there may be one all the same. `patience`:
+        seconds for shard 0 if no other answers.
+        """
+        if self._unknown(numbers):
+            anchor = self.anchor
+            by_place = {shard.place: shard for shard in sorted(self.live, key=lambda shard: shard.silent, reverse=True)}
+            others = [shard for place, shard in by_place.items() if place != anchor.place]
+            failed = self._ask_for(numbers, [anchor, *others]) if others else {}
+            if not others or (len(failed) > len(others) and patience is None):
+                anchor.tell_time(patience)
+            elif anchor in failed and (unknown := self._unknown(numbers)):
+                if not isinstance(failed[anchor], Unavailable):
+                    raise failed[anchor]
+                named = ", ".join(map(str, unknown))
+                raise Unavailable(f"{anchor.absence()} Only its shard 0 can say whether there is a shard {named}.")
         return self._now().by_number
+
+    def _ask_for(self, numbers: Collection[int], shards: Sequence[Shard]) -> Mapping[Shard, Exception]:
+        """Ask shards, shard 0 first, until it answers or another one knows of these. Those that failed until then."""
+        failed: dict[Shard, Exception] = {}
+
+        def ask(shard: Shard) -> None:
+            if shard.is_away():
+                raise shard.absence()
+            shard.tell_time(HASTE)
+
+        def is_enough(shard: Shard, answer: Exception | None) -> bool:
+            if isinstance(answer, Exception):
+                failed[shard] = answer
+                return False
+            return shard is shards[0] or not self._unknown(numbers)
+
+        Round(shards, ask, self._aside).until(is_enough, BRIEF)
+        return failed
+
+    def _unknown(self, numbers: Collection[int]) -> list[int]:
+        return sorted(set(numbers).difference(self._namespace.live))
 
     @property
     def live(self) -> list[Shard]:
