@@ -11,7 +11,7 @@ from bide.engines.redis.failures import Tries
 from bide.engines.redis.sync import connections as sync_connections
 
 HOST = "127.0.0.1"
-HASTE = 0.3  # seconds; longer than what counts as brief
+HASTE = 0.3  # seconds
 What = Literal["pass", "lose request", "lose answer", "hold request", "hold answer"]
 
 
@@ -139,14 +139,8 @@ def hasty(proxy: Proxy) -> Iterator[None]:
     """While the proxy loses what comes, engines try again for a moment only; and for as long as usual when all passes."""
 
     class Hasty(Tries):
-        def __init__(self, seconds: float) -> None:
-            super().__init__(self._of(seconds))
-
-        def has_run(self, seconds: float) -> None:
-            super().has_run(self._of(seconds))
-
-        def _of(self, seconds: float) -> float:
-            return seconds if proxy.what == "pass" else min(seconds, HASTE)
+        def __init__(self, usual: float, patience: float | None) -> None:
+            super().__init__(usual if proxy.what == "pass" else min(usual, HASTE), patience)
 
     with patch.object(aio_connections, "Tries", Hasty), patch.object(sync_connections, "Tries", Hasty):
         yield

@@ -192,23 +192,27 @@ def kept_from(place: str, shown: str, error: BaseException, told: str) -> str:
 
 
 class Tries:
-    """Of one command: how long it is repeated, and after which pauses."""
+    """Of one command: how long it is repeated, and after which pauses.
+
+    That is for the usual time, and until a shard has moved, unless its caller has a patience of its own.
+    """
 
     # set when something fails only, as most commands are answered at once
     unsure: bool = False  # it was sent and not answered, so it may have acted
     _pause = SOON
     _redirected = False
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, usual: float, patience: float | None) -> None:
         self.began: float = time.monotonic()
-        self._end = self.began + seconds
-        self._patient = seconds > BRIEF
+        self._usual = usual
+        self._patient = patience is None
+        self._end = self.began + (usual if patience is None else patience)
 
-    def has_run(self, seconds: float) -> None:
-        """It has, or it may have. Above 0 it is repeated for so many seconds after all."""
+    def has_run(self, *, insist: bool) -> None:
+        """It has, or it may have. To insist on hearing so takes the usual time after all."""
         self.unsure = True
-        self._end = max(self._end, self.began + seconds)
-        self._patient = self._patient or seconds > BRIEF
+        if insist:
+            self._patient, self._end = True, max(self._end, self.began + self._usual)
 
     def pause(self, error: BaseException, *, redirected: bool) -> float | None:
         """Seconds until the next try; None when there is none. `redirected`: the error said where to go."""

@@ -78,7 +78,7 @@ class Connection:
         Unconfirmed.
         """
         command: tuple[Text, ...] = tuple(args) if script is None else ("EVALSHA", script.sha, str(len(keys)), *keys, *args)
-        tries, presence = Tries(self.retry_for if retry_for is None else retry_for), self._server.presence
+        tries, presence = Tries(self.retry_for, retry_for), self._server.presence
         within = presence.patience(retry_for) if retry_for and retry_for < self.retry_for else None
         if self._server.look_at < tries.began:
             self._server.look_again()
@@ -155,7 +155,7 @@ class Connection:
         if refused(error) and not tries.unsure:
             raise self._refusal(error, unsure=False) from None
         if tries.unsure or (sent and not passing(error)):
-            tries.has_run(self.retry_for if insist else 0.0)
+            tries.has_run(insist=insist)
 
     def _answer(self, driver: Any, within: float | None = None) -> Any:
         """Also an error, as a value."""
@@ -195,7 +195,7 @@ class Connection:
 
     def _confirm(self, driver: Any, confirmation: Confirmation, meta: str, answer: Any, tries: Tries, *, insist: bool) -> None:
         """Wait until enough have the latest write: also that of an operation which an earlier try of it had done."""
-        tries.has_run(self.retry_for if insist else 0.0)  # whatever comes now
+        tries.has_run(insist=insist)  # whatever comes now
         if confirmation.at_once and self._has_it_at_once(driver):
             return
         for write in touch(meta):
