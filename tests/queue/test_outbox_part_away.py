@@ -119,7 +119,7 @@ def test_each_call_tells_what_it_puts_off_while_a_part_rests(
             queue.relay(wait=False)
         assert queue.stats("live").ready == 5 * call
         assert parts.outbox.store.stats(outbox.TOPIC).ready == BATCH * call
-    assert parts.tries == 1
+    assert parts.tries >= 2
 
 
 def test_what_is_behind_many_for_a_part_that_rests_is_handed_on_however_long_that_takes(

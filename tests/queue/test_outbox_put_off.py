@@ -117,7 +117,7 @@ def test_what_a_hook_spoils_is_given_back_also_beside_a_message_that_finds_no_ro
         own.commit()
         with pytest.raises(QueueFull) if full else nullcontext():
             assert queue.relay(wait=False) == 1
-        assert left(queue) == (1, int(full))
+        assert left(queue) == (1 + full, 0)
 
 
 def idle(queue: Queue, several: bool) -> bool:
@@ -167,6 +167,7 @@ def test_others_may_take_first_what_a_relay_has_put_off_for_long(
     monkeypatch.setattr("bide.queue.away.time", clock)
     commit(first, store, None)
     relay = outbox_of(first).relay()
+    relay._handover._rests._begin("t", 0, "It is away.", LONG)
     relay._hand_on()
     [held] = [each.until for each in relay._put_off._all.values()]
     assert clock.now + LONG / 1000 < held < clock.now + 11

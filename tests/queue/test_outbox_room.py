@@ -1,6 +1,7 @@
 """An outbox before a queue that has room for small messages only, whole or in one of its parts."""
 
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -12,12 +13,12 @@ import pytest
 from bide import BadMessage, Call, Hook, Queue, QueueFull
 from bide.engines.base import NewMessage
 from bide.queue import outbox
-from bide.queue.away import Rests, large_of
+from bide.queue.away import Kept, Rests, small_first
 from tests.queue.test_outbox_part_away import kept
 from tests.worker.processes import until
 
 LARGE = 10_000  # bytes
-AFTER = 3  # tries that are refused after that of a large one, as by a server that has not given back its buffer
+AFTER = 0.5  # seconds in which all is refused after a large one, as by a server that has not given back its buffer
 
 
 class Spoils(Hook):
@@ -39,7 +40,7 @@ class Room:
         opened = queue.session.open()
         assert opened.outbox is not None
         self.tries = list[int]()  # of what is for that topic: how many at once
-        self._engine, self._full, self._buffered = opened.engine, full, 0
+        self._engine, self._full, self._until = opened.engine, full, 0.0
         self._put = opened.engine.put
         monkeypatch.setattr(opened.engine, "put", self.put)
         monkeypatch.setattr(opened.engine, "part_of", lambda new: new.topic if several else None)
@@ -49,8 +50,9 @@ class Room:
         if some := [each for each in messages if each.topic == "t"]:
             self.tries.append(len(some))
             large = any(len(each.body) >= LARGE for each in some)
-            self._buffered = AFTER if large else max(0, self._buffered - 1)
-            if self._full or large or self._buffered:
+            if large:
+                self._until = time.monotonic() + AFTER
+            if self._full or time.monotonic() < self._until:
                 raise QueueFull("It is full.")
         return self._put(messages, **how)
 
@@ -73,7 +75,6 @@ def test_one_message_that_can_not_be_sent_undoes_nothing_of_what_a_full_part_is_
     queue: Queue, own: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     room = Room(queue, monkeypatch, several=True, full=True)
-    monkeypatch.setattr("bide.queue.sync.relay.ROOM", 0.0)
     if why == "refused":
         put = room.put
 
@@ -91,7 +92,7 @@ def test_one_message_that_can_not_be_sent_undoes_nothing_of_what_a_full_part_is_
     with pytest.raises(QueueFull):
         queue.relay(wait=False)
     assert queue.stats("live").ready == 20
-    assert sum(each == 1 for each in room.tries) <= 3  # of as large ones, one in each batch
+    assert sum(each == 1 for each in room.tries) <= 3  # what is as large as one that was refused is not tried by itself
 
 
 @pytest.mark.parametrize("several", [True, False])
@@ -111,14 +112,13 @@ def test_small_messages_do_not_wait_for_the_rest_of_a_part_that_has_no_room_for_
     queue: Queue, own: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room = Room(queue, monkeypatch, several=True)
-    for name in ("handover", "relay"):
-        monkeypatch.setattr(f"bide.queue.sync.{name}.LATER", 3_600_000)
+    monkeypatch.setattr("bide.queue.sync.handover.WHILE", 3_600_000)
     with ThreadPoolExecutor() as pool:
         running = pool.submit(queue.relay)
         queue.send("t", "x" * LARGE, connection=own)
         own.commit()
         until(lambda: bool(room.tries))
-        room._buffered = 0
+        room._until = 0.0
         for count in range(1, 6):
             queue.send("t", count, connection=own)
             own.commit()
@@ -141,22 +141,38 @@ def test_what_is_handed_on_beside_a_message_that_finds_no_room_is_counted(
         assert running.result() == 10
 
 
-def of_size(size: int) -> Any:
+def of_size(size: int, key: str | None = None) -> Kept:
     [(claimed, new)] = kept("t")
-    return [(claimed, NewMessage(new.topic, b"x" * size))]
+    return claimed, NewMessage(new.topic, b"x" * size, key=key)
 
 
-def test_a_part_without_room_rests_for_as_large_ones_until_it_takes_one() -> None:
+def test_a_part_without_room_rests_for_as_large_ones_until_it_takes_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000.0
+    monkeypatch.setattr("bide.queue.away.time.monotonic", lambda: now)
     rests, error = Rests(lambda new: new.topic), QueueFull("It is full.")
+    sizes = (0, 1_000, 10_000, 20_000)
 
-    def resting(size: int) -> bool:
-        return rests.of(of_size(size), 0.0) != [None]
+    def resting() -> list[bool]:
+        return [rest is not None for rest in rests.of([of_size(size) for size in sizes], now)]
 
-    rests.begin(of_size(100), error, 10_000, large_of([100]))
-    assert [resting(size) for size in (0, 49, 50, 100, 1_000)] == [False, False, True, True, True]
-    rests.answered(of_size(49))
-    assert resting(50)
-    rests.begin(of_size(40), error, 10_000, large_of([40]))  # smaller ones are refused, too
-    assert [resting(size) for size in (19, 20, 100)] == [False, True, True]
-    rests.answered(of_size(20))
-    assert not resting(100)
+    def doubtful() -> list[bool]:
+        return [rests.doubts(of_size(size)) for size in sizes]
+
+    rests.fill(of_size(10_000), error, 10_000)
+    assert resting() == doubtful() == [False, False, True, True]
+    rests.fill(of_size(0), error, 1_000)  # smaller ones are refused, too, and are tried again sooner
+    assert resting() == doubtful() == [True] * 4
+    now += 1
+    assert resting() == [False, False, True, True]
+    assert doubtful() == [True] * 4
+    rests.answered([of_size(1_000)])
+    assert resting() == doubtful() == [False, False, True, True]
+    now += 11
+    assert resting() == [False] * 4
+    rests.answered([of_size(20_000)])
+    assert doubtful() == [False] * 4
+
+
+def test_small_messages_are_tried_first_but_those_of_a_key_in_their_order() -> None:
+    some = [of_size(5_000), of_size(1), of_size(3_000, "k"), of_size(2, "k"), of_size(3), of_size(2_000, "k")]
+    assert [len(each[1].body) for each in small_first(some)] == [1, 3, 3_000, 2, 2_000, 5_000]

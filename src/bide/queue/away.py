@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from bide.engines.base import SWEEP, Claimed, End, Hold, NewMessage, Verdict
@@ -23,47 +23,74 @@ class Rest(NamedTuple):
     until: float  # by time.monotonic()
     pause: int  # ms
     why: str
-    size: int  # bytes: smaller ones may find room, and do not wait for its end
 
 
 class Rests:
-    """Of the parts that have not answered, or have no room."""
+    """Of the parts that have not answered, or have no room: by the size from which on they take nothing."""
 
     def __init__(self, part_of: Callable[[NewMessage], Hashable]) -> None:
         self._part_of = part_of
-        self._all: dict[Hashable, Rest] = {}
+        self._all: dict[Hashable, dict[int, Rest]] = {}
 
-    def begin(self, kept: Sequence[Kept], error: OutcomeUnknown | QueueFull | Unavailable, ms: int, size: int = 0) -> None:
-        """Try nothing of that size for so long at the parts that these are for, and for longer each time until they take it;
-        unless there is only one part.
+    def begin(self, kept: Sequence[Kept], error: OutcomeUnknown | Unavailable, ms: int) -> None:
+        """Try nothing for so long at the parts that these are for, and for longer each time until they answer; unless there is
+        only one part.
         """
-        now = time.monotonic()
         for part in {self._part_of(new) for _, new in kept} - {None}:
-            before = self._all.get(part)
-            if before is None or before.until <= now:
-                pause = ms if before is None else max(ms, min(2 * before.pause, MOST))
-                self._all[part] = Rest(now + pause / 1000, pause, str(error), size)
-            elif size < before.size:
-                self._all[part] = before._replace(size=size)
+            self._begin(part, 0, str(error), ms)
+
+    def fill(self, each: Kept, error: QueueFull, ms: int) -> None:
+        """The same for what is as large as this one, or larger; also if there is only one part."""
+        self._begin(self._part_of(each[1]), _size(each), str(error), ms)
+
+    def _begin(self, part: Hashable, size: int, why: str, ms: int) -> None:
+        rests, now = self._all.setdefault(part, {}), time.monotonic()
+        before = rests.get(size)
+        if before is None or before.until <= now:
+            pause = ms if before is None else max(ms, min(2 * before.pause, MOST))
+            rests[size] = Rest(now + pause / 1000, pause, why)
+        for larger in [each for each in rests if each > size]:  # which would take the room, or seem to, while this is tried
+            rests[larger] = rests[larger]._replace(until=max(rests[larger].until, now + LATER / 1000))
 
     def answered(self, kept: Sequence[Kept]) -> None:
         """The parts that these are for have taken them."""
         if self._all:
-            for _, new in kept:
-                part = self._part_of(new)
-                rest = self._all.get(part)
-                if rest is not None and len(new.body) >= rest.size:
-                    self._all.pop(part, None)
+            for each in kept:
+                rests = self._all.get(self._part_of(each[1]), {})
+                for size in [size for size in rests if size <= _size(each)]:
+                    del rests[size]
 
     def of(self, kept: Sequence[Kept], now: float) -> list[Rest | None]:
-        """Of the part that each of these is for, if it is for these."""
-        resting = {part: rest for part, rest in list(self._all.items()) if rest.until > now}
-        if not resting:
+        """The longest one that each of these has to wait for."""
+        if not self._all:
             return [None] * len(kept)
-        found = [resting.get(self._part_of(new)) for _, new in kept]
-        return [
-            rest if rest is None or len(new.body) >= rest.size else None for (_, new), rest in zip(kept, found, strict=True)
-        ]
+        found = [[rest for rest in self._for(each) if rest.until > now] for each in kept]
+        return [max(rests, default=None) for rests in found]
+
+    def doubts(self, each: Kept) -> bool:
+        """Whether it is not known that there is an answer now, or room: others are not to be sent together with it."""
+        return bool(self._all) and bool(self._for(each))
+
+    def _for(self, each: Kept) -> list[Rest]:
+        rests = self._all.get(self._part_of(each[1]))
+        return [rest for size, rest in rests.items() if size <= _size(each)] if rests else []
+
+
+def _size(each: Kept) -> int:
+    """0 for less than a kB, 1 for less than two, 2 for less than four, …"""
+    return (len(each[1].body) >> 10).bit_length()
+
+
+def small_first(kept: Sequence[Kept]) -> list[Kept]:
+    """But those with one key in their order."""
+    largest: dict[tuple[str, str], int] = {}
+    sizes: list[int] = []
+    for each in kept:
+        size, new = _size(each), each[1]
+        if new.key is not None:
+            size = largest[new.topic, new.key] = max(size, largest.get((new.topic, new.key), 0))
+        sizes.append(size)
+    return [kept[at] for at in sorted(range(len(kept)), key=sizes.__getitem__)]
 
 
 class Away:
@@ -87,17 +114,17 @@ class Away:
                 self.left = Unavailable(f"Some messages stay in the outbox, and are tried again later: {rest.why}")
         return there
 
-    def put_off(self, kept: Sequence[Kept], ends: list[End], error: OutcomeUnknown | Unavailable, ms: int) -> None:
+    def put_off(self, kept: Sequence[Kept], ends: list[End], error: OutcomeUnknown | Unavailable) -> None:
         """None of the parts that these are for has answered. Raises if there is only one part."""
-        self._rests.begin(kept, error, ms)
+        self._rests.begin(kept, error, SOON)
         if self.answering(kept, ends):
             raise error
-        self.tell(error, ms)
+        self.tell(error)
 
-    def tell(self, error: OutcomeUnknown | QueueFull | Unavailable, ms: int) -> None:
-        """Some are put off. The log says so at most once in so long."""
+    def tell(self, error: OutcomeUnknown | QueueFull | Unavailable) -> None:
+        """Some are put off. The log says so now and then."""
         now = time.monotonic()
-        if now >= self._told_at + ms / 1000:
+        if now >= self._told_at + LATER / 1000:
             self._told_at = now
             _log.warning("Some messages stay in the outbox, and are tried again: %s", error)
         self.left = error
@@ -154,12 +181,7 @@ def end_of(claimed: Claimed, verdict: Verdict = "done", delay: int = 0, error: s
     return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error)
 
 
-def put_aside(left: Sequence[Claimed], ms: int, *, full: bool) -> list[End]:
-    """For so long, in which others are tried. `full`: large ones, which may be why there is no room, for longer."""
-    large = large_of(len(each.body) for each in left) if full else math.inf
-    return [end_of(each, "release", ms + LATER * (len(each.body) >= large)) for each in left]
-
-
-def large_of(sizes: Iterable[int]) -> int:
-    """From which size on some of these are large: so few tries find what there is room for."""
-    return (max(sizes, default=0) + 1) // 2
+def put_aside(left: Sequence[Claimed], ms: int, *, apart: bool) -> list[End]:
+    """For so long, in which others are tried. `apart`: the largest, which may be why there is no room, is tried by itself."""
+    largest = max((len(each.body) for each in left), default=0)
+    return [end_of(each, "release", ms + LATER * (apart and len(each.body) == largest)) for each in left]

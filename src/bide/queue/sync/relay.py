@@ -22,7 +22,7 @@ AT_ONCE = 100  # messages; MAX_BATCH behind many that are held back, if these ha
 LIGHT = 4_096  # bytes each
 LOOKS = 1_500  # ms in which what is behind many that are held back is found
 ENOUGH = 60_000  # ms without any other, after which a call for what there is ends
-ROOM = 3.0  # seconds in which such a call finds out whether there is room for anything
+ROOM = 5.0  # seconds in which such a call finds out whether there is room for anything
 GIVING = 1.0  # seconds in which a relay that ends gives back what it has put off
 NAP = 0.005  # seconds between two looks whether the relays of a queue have ended
 
@@ -131,13 +131,7 @@ class Relay:
                     return 0
             until = time.monotonic() + ENOUGH / 1000  # what is held back comes again
             while not (self._stops or self._lead.taken()):
-                some: int | None = None
-                try:
-                    some = self._hand_on()
-                except QueueFull as error:
-                    away.left = error
-                    if time.monotonic() > give_up:
-                        raise
+                some = self._hand_on()
                 if some:
                     give_up, until = math.inf, time.monotonic() + ENOUGH / 1000
                 elif isinstance(away.left, QueueFull):
@@ -243,7 +237,7 @@ class Relay:
             ended = {end.id for end in ends}
             left = [each for each in claim.messages if each.id not in ended]
             full = isinstance(error, QueueFull)
-            later = put_aside(left, 2 * self._pause + SOON, full=full)
+            later = put_aside(left, 2 * self._pause + SOON, apart=full)
             if not self._target.capabilities.idempotent and (full or isinstance(error, Unavailable)):
                 never = {each.id for each in left if each.attempt == 1}  # no earlier try, which may have got there
                 self._store.settle([end for end in later if end.id in never])  # so they can be cancelled

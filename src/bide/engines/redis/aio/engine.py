@@ -124,7 +124,7 @@ class AsyncRedis(AsyncEngine):
         self, messages: Sequence[NewMessage], *, connection: object | None = None, brief: bool = False, now: int | None = None
     ) -> list[Sent]:
         shards = self._opened()
-        return await self._sends.put(messages, now, brief=brief and len(shards) > 1)
+        return await self._sends.put(messages, now, brief=brief and len({shard.place for shard in shards}) > 1)
 
     async def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None

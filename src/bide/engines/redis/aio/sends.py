@@ -134,8 +134,6 @@ class AsyncSends:
     ) -> Told:
         """What one shard answers, but for those that it knows nothing of."""
         try:
-            if brief and shard.is_away():
-                raise shard.absence()
             how: dict[str, Any] = {"patience": HASTE, "insist": False} if brief else {}
             told = await (shard.put if current else shard.put_known)([messages[i] for i in some], spread, now, **how)
         except ConfirmTimeout as short:

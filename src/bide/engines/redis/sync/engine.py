@@ -124,7 +124,7 @@ class Redis(Engine):
         self, messages: Sequence[NewMessage], *, connection: object | None = None, brief: bool = False, now: int | None = None
     ) -> list[Sent]:
         shards = self._opened()
-        return self._sends.put(messages, now, brief=brief and len(shards) > 1)
+        return self._sends.put(messages, now, brief=brief and len({shard.place for shard in shards}) > 1)
 
     def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
