@@ -14,6 +14,7 @@ import pytest
 
 from bide import Call, Hook, ManualClock, OutcomeUnknown, Queue, Unavailable
 from bide.engines.sqlite import database
+from bide.engines.sqlite.watch import FileIdentity
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="elsewhere a file that is open can't be removed")
 
@@ -186,3 +187,21 @@ def test_a_file_that_went_during_a_fork_is_not_made_anew(path: Path, url: str) -
             queue.stats()
         database.release(here)
     assert not path.exists()
+
+
+def test_a_fork_that_takes_the_companions_along_during_a_look_is_no_loss(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wal = Path(f"{path}-wal")
+    for each in (path, wal):
+        each.touch()
+    identity, stat = FileIdentity(str(path)), os.stat
+    identity.opened()
+
+    def stat_after_a_fork(name: Any, **how: Any) -> os.stat_result:
+        if name == str(wal):
+            identity.closed()
+            wal.unlink(missing_ok=True)
+        return stat(name, **how)
+
+    monkeypatch.setattr("bide.engines.sqlite.watch.os.stat", stat_after_a_fork)
+    identity.check()
+    assert not wal.exists()

@@ -38,14 +38,18 @@ class FileIdentity:
 
     def check(self) -> None:
         """Raise FileGone unless all is where it was. It is called twice for each transaction."""
-        for path, known in self._files.items():
+        files = self._files
+        for path, known in files.items():
             try:
                 found = os.stat(path)
                 same = (found.st_dev, found.st_ino) == known
             except OSError:
                 same = known is None
             if not same:
-                raise FileGone(self._told(path))
+                if files is self._files:
+                    raise FileGone(self._told(path))
+                self.check()  # meanwhile a fork has closed all, which may take the companions along
+                return
 
     def _told(self, path: str) -> str:
         if path != self.path:
