@@ -244,3 +244,44 @@ async def test_a_sweep_that_looks_first_tells_what_a_server_answers_that_can_not
             told = f"^{place} answers, but can't do it now: BUSY.* All else is done, 4 in all"
             with pytest.raises(OutcomeUnknown, match=told):
                 await other.do(verb, "t", **how)
+
+
+@both_colours
+@both_verbs
+@pytest.mark.parametrize("by", ["ids", "all"])
+async def test_of_a_server_that_falls_silent_after_a_shard_has_done_it_one_thing_is_told(
+    masters: RedisCluster,
+    masters_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    colour: str,
+    verb: str,
+    how: dict[str, Any],
+    by: str,
+) -> None:
+    url = f"{masters_url}&timeout=1&shards={3 * SHARDS}"
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        ids = await buried(queue)
+        await other.do("stats")
+        place = await place_of(masters, queue, 0)
+        node = masters.node_of(slot_of((await engine_of(queue))._namespace.tag(0)))
+        there: list[int] = []
+        for kind in (AsyncShard, Shard):
+            script = SHARD_VERBS[verb] if by == "ids" else verb
+            call = getattr(kind, script)
+
+            def one(self: Any, *args: Any, call: Any = call, **options: Any) -> Any:
+                there.extend([self.number] * (self.place == place))
+                if len(there) == 2:
+                    masters.freeze(node)
+                return call(self, *args, **options)
+
+            monkeypatch.setattr(kind, script, one)
+        try:
+            with pytest.raises(OutcomeUnknown, match=r"All else is done, \d+ in all") as told:
+                await other.do(verb, "t", **({"ids": ids} if by == "ids" else {}), **how)
+        finally:
+            masters.thaw(node)
+        assert len(there) == 2
+        assert str(told.value).count(f"{place} ") == 1
+        assert f"{place} did not answer in time" in str(told.value)
+        assert "Nothing was done" not in str(told.value)

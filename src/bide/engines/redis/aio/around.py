@@ -122,7 +122,7 @@ class AsyncAround:
         """Change a page of many, or those with these ids. `call`: what a shard does, after how many of others, in which time.
 
         A shard that fails is left out and told of, if another one does it. While another server may do it, none is waited for
-        longer than a moment, and none for each of its shards. If none does it, the error tells of each server.
+        longer than a moment, and none for each of its shards. Each server that fails is told of once, or in the error.
         """
         did, answered, failed = Swept(0, False), False, dict[AsyncShard, BideError]()
         silent = set[str]()  # servers that were waited for
@@ -136,25 +136,25 @@ class AsyncAround:
         servers = {shard.place for shard in self._shards if concerned is None or shard.number in concerned}
         for patience in (HASTE, None) if len(servers) > 1 else (None,):
             for shard in self._shards.one_after_another():
-                if concerned is not None and shard.number not in concerned:
+                if shard.place in silent or (concerned is not None and shard.number not in concerned):
                     continue
                 if not isinstance(failed.get(shard), Unavailable | None):  # what it may have done would be told as gone
                     continue
                 try:
-                    if shard.place in silent or (patience is not None and shard.is_away()):
+                    if patience is not None and shard.is_away():
                         raise shard.absence()
                     did, answered = did + await call(shard, did.count, patience), True
                     failed.pop(shard, None)
                 except BideError as error:
                     failed[shard] = error
-                    if shard.is_all_silent:
-                        silent.add(shard.place)
+                if shard.is_all_silent:  # also if it has done a part
+                    silent.add(shard.place)
             if answered or not failed:
                 break
             silent.clear()
         if failed and not answered:
             raise as_one(list(_by_server(failed).values()))
-        return sum((shard.left(why) for shard, why in failed.items()), did)
+        return sum((shard.left(why) for shard, why in _by_server(failed).items()), did)
 
     async def pause(self, topic: str, paused: bool) -> None:
         """Raises OutcomeUnknown if some shards have done it, and others have not; ConfirmTimeout if all have, and not all of
