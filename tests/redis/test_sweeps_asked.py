@@ -19,6 +19,7 @@ from tests.redis.away import COLOURS, SHARDS, Either, busy, engine_of, frozen, k
 from tests.redis.test_sweeps_away import begin_reshard, place_of
 from tests.servers.cluster import RedisCluster
 from tests.servers.fixtures import NewRedis
+from tests.worker.conftest import once
 
 both_colours = pytest.mark.parametrize("colour", COLOURS)
 both_verbs = pytest.mark.parametrize(("verb", "how"), [("requeue", {}), ("purge", {"state": "dead"})])
@@ -285,3 +286,29 @@ async def test_of_a_server_that_falls_silent_after_a_shard_has_done_it_one_thing
         assert str(told.value).count(f"{place} ") == 1
         assert f"{place} did not answer in time" in str(told.value)
         assert "Nothing was done" not in str(told.value)
+
+
+@both_colours
+async def test_what_a_server_answered_or_that_it_did_not_is_told_as_it_is_now(
+    masters: RedisCluster, masters_url: str, colour: str
+) -> None:
+    url = f"{masters_url}&timeout=1"
+    async with AsyncQueue(url) as queue, Either(url, colour) as other:
+        ids = await buried(queue)
+        await other.do("stats")
+        place = await place_of(masters, queue, 1)
+
+        async def is_told(why: str) -> bool:
+            with pytest.raises(OutcomeUnknown) as told:
+                await other.do("requeue", "t", ids)
+            return f"{place} {why}" in str(told.value)
+
+        node = masters.node_of(slot_of((await engine_of(queue))._namespace.tag(1)))
+        async with busy(node):
+            await once(lambda: is_told("answers, but can't do it now: BUSY"))
+            masters.freeze(node)
+            try:
+                await once(lambda: is_told("does not answer"))
+            finally:
+                masters.thaw(node)
+            await once(lambda: is_told("answers, but can't do it now: BUSY"))

@@ -11,7 +11,7 @@ from bide.engines.redis.failures import BRIEF, OtherSpread, TooOld, Unanswered, 
 from bide.engines.redis.namespace import Namespace, check_events, check_eviction
 from bide.engines.redis.protocol import Text
 from bide.engines.redis.script import LOOKS, scripts
-from bide.engines.redis.server import texts
+from bide.engines.redis.server import AsyncServer, texts
 from bide.engines.redis.spread import Spread, plain
 from bide.engines.redis.spread import read as read_spread
 from bide.errors import BideError, ConfigError, ConfirmTimeout, OutcomeUnknown, Unavailable
@@ -49,14 +49,14 @@ class AsyncCalls:
         return presence.silent
 
     async def _look(self) -> None:
-        presence = self._connections.server.presence
-        if await self._answers_quickly():
+        presence, hasty = self._connections.server.presence, self._connections.server.hasty()
+        if await self._answers_quickly(hasty):
             presence.find()
         else:
-            presence.lose(presence.excuse)
+            presence.lose(hasty.presence.excuse if hasty.presence.since else presence.excuse)
 
-    async def _answers_quickly(self) -> bool:
-        connection = AsyncConnection(self._connections.server.hasty())
+    async def _answers_quickly(self, hasty: AsyncServer) -> bool:
+        connection = AsyncConnection(hasty)
         try:
             if self._connections.server.presence.only_looks:  # what changes nothing is answered then, too
                 await connection.run(scripts()["close"], self._keys, (*self._told(connection, None), ""), retry_for=0.0)

@@ -10,7 +10,7 @@ from bide.engines.redis.failures import BRIEF, OtherSpread, TooOld, Unanswered, 
 from bide.engines.redis.namespace import Namespace, check_events, check_eviction
 from bide.engines.redis.protocol import Text
 from bide.engines.redis.script import LOOKS, scripts
-from bide.engines.redis.server import texts
+from bide.engines.redis.server import Server, texts
 from bide.engines.redis.spread import Spread, plain
 from bide.engines.redis.spread import read as read_spread
 from bide.engines.redis.sync.connections import Connection, Connections
@@ -47,14 +47,14 @@ class Calls:
         return presence.silent
 
     def _look(self) -> None:
-        presence = self._connections.server.presence
-        if self._answers_quickly():
+        presence, hasty = self._connections.server.presence, self._connections.server.hasty()
+        if self._answers_quickly(hasty):
             presence.find()
         else:
-            presence.lose(presence.excuse)
+            presence.lose(hasty.presence.excuse if hasty.presence.since else presence.excuse)
 
-    def _answers_quickly(self) -> bool:
-        connection = Connection(self._connections.server.hasty())
+    def _answers_quickly(self, hasty: Server) -> bool:
+        connection = Connection(hasty)
         try:
             if self._connections.server.presence.only_looks:  # what changes nothing is answered then, too
                 connection.run(scripts()["close"], self._keys, (*self._told(connection, None), ""), retry_for=0.0)
