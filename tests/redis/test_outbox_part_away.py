@@ -56,6 +56,7 @@ async def test_what_goes_to_other_servers_is_handed_on(
                 for each in await queue.receive("t", limit=100, wait=1):
                     assert each.body not in got
                     got.add(each.body)
+                    await each.ack()
         await other.do("close")
         await relaying
 

@@ -11,7 +11,7 @@ from bide.engines.redis.failures import BRIEF
 from bide.logs import Log
 
 _log = Log("bide.redis")
-SOON, LATER = 0.25, 5.0  # seconds between two quick questions to a server that is away, growing
+SOON, LATER = 0.25, 5.0  # seconds between two questions to a server that is away, growing
 HASTE = 1.0  # seconds for the answer
 SLOW = 4  # times the usual time of an answer, that such waits are longer where servers are far away
 SHARE = 8  # the usual time is an average, to which each answer adds one part in so many
@@ -92,8 +92,9 @@ class Presence:
             else:
                 _log.warning("%s has not answered for %.0f seconds, and is asked at times.", self._place(), away)
 
-    def find(self, *, looked: bool = False) -> None:
-        """It has answered. `looked`: to somebody who changes nothing."""
+    def find(self, *, looked: bool = False, took: float = 0.0) -> None:
+        """It has answered. `looked`: to somebody who changes nothing. `took`: seconds, of all steps together."""
+        self._usual = max(self._usual, took / SLOW)
         if not self.since or (looked and self.only_looks):
             return
         again = "takes changes" if self.only_looks else "can do it" if self.excuse else "answers"
@@ -116,10 +117,15 @@ class Presence:
         return f"{self._place()} does not answer"
 
     def is_to_be_asked(self) -> bool:
-        """Whether it is time for a quick question. Then the caller asks it, and others go by what is known."""
+        """Whether it is time for a question. Then the caller asks it, and others go by what is known."""
         now = time.monotonic()
         due = self._ask_at <= now
         if due:
             self._pause = min(LATER, 2 * self._pause)
-            self._ask_at = now + self._pause + HASTE
+            self._ask_at = now + self._pause + self.asks_for
         return due
+
+    @property
+    def asks_for(self) -> float:
+        """Seconds for the answer to such a question: more each time, so that a server that is only slow is found, too."""
+        return max(HASTE, self._pause)

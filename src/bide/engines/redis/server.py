@@ -33,8 +33,8 @@ LATE = "no answer"
 TIMEOUTS = 3  # a command is repeated for so many times the timeout of one
 
 
-def hasty(address: Address) -> Address:
-    short = {"timeout": min(address.timeout, HASTE), "connect_timeout": min(address.connect_timeout, HASTE)}
+def hasty(address: Address, seconds: float = HASTE) -> Address:
+    short = {"timeout": min(address.timeout, seconds), "connect_timeout": min(address.connect_timeout, seconds)}
     return msgspec.structs.replace(address, **short)
 
 
@@ -126,9 +126,9 @@ class Server(_Server):
     def look_again(self) -> None:
         """Ask whether another server has taken its place, when all seems well."""
 
-    def hasty(self) -> "Server":
-        """The same, for questions that are worth no long wait."""
-        return Server(hasty(self.address), self.clock)
+    def hasty(self, seconds: float) -> "Server":
+        """The same, for questions that are worth no longer wait."""
+        return Server(hasty(self.address, seconds), self.clock)
 
 
 class AsyncServer(_Server):
@@ -209,9 +209,9 @@ class AsyncServer(_Server):
     async def look_again(self) -> None:
         """Ask whether another server has taken its place, when all seems well."""
 
-    def hasty(self) -> "AsyncServer":
-        """The same, for questions that are worth no long wait."""
-        return AsyncServer(hasty(self.address), self.clock)
+    def hasty(self, seconds: float) -> "AsyncServer":
+        """The same, for questions that are worth no longer wait."""
+        return AsyncServer(hasty(self.address, seconds), self.clock)
 
     def sever(self) -> None:
         """Close all connections of an event loop that is closed."""

@@ -2,6 +2,7 @@
 """How the scripts of a shard run: each call is an operation of its connection's lane, and acts once."""
 
 import contextlib
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,20 +43,21 @@ class AsyncCalls:
         self._clock = connections.server.clock
 
     def is_away(self) -> bool:
-        """Whether the server does not answer, as far as is known. At times it is asked a quick question, and not waited for."""
+        """Whether the server does not answer, as far as is known. At times it is asked a question, and not waited for."""
         presence = self._connections.server.presence
         if presence.since and presence.is_to_be_asked():
             self._connections.aside.begin(self._look)
         return presence.silent
 
     async def _look(self) -> None:
-        presence, hasty = self._connections.server.presence, self._connections.server.hasty()
-        if await self._answers_quickly(hasty):
-            presence.find()
+        presence = self._connections.server.presence
+        hasty, began = self._connections.server.hasty(presence.asks_for), time.monotonic()
+        if await self._has_answered(hasty):
+            presence.find(took=time.monotonic() - began)
         else:
             presence.lose(hasty.presence.excuse if hasty.presence.since else presence.excuse)
 
-    async def _answers_quickly(self, hasty: AsyncServer) -> bool:
+    async def _has_answered(self, hasty: AsyncServer) -> bool:
         connection = AsyncConnection(hasty)
         try:
             if self._connections.server.presence.only_looks:  # what changes nothing is answered then, too

@@ -275,8 +275,8 @@ class Route(Server):
         place = self._place or self._nodes.known(self._slot)
         return self.shown if place is None else str(place)
 
-    def hasty(self) -> "Route":
-        return Route(hasty(self.address), self.clock, self._nodes, self._slot)
+    def hasty(self, seconds: float) -> "Route":
+        return Route(hasty(self.address, seconds), self.clock, self._nodes, self._slot)
 
     def look_again(self) -> None:
         """A master that is cut off may answer as if all were well."""

@@ -24,6 +24,7 @@ from bide.rounds import Round
 from bide.types import Sent
 
 T = TypeVar("T")
+BYTES = 1_000_000  # a second, that are sent to a slow server
 TURNS = 8  # names a shard that are tried for one that leads to a shard which answers
 
 
@@ -134,7 +135,10 @@ class Sends:
     ) -> Told:
         """What one shard answers, but for those that it knows nothing of."""
         try:
-            how: dict[str, Any] = {"patience": HASTE, "insist": False} if brief else {}
+            how: dict[str, Any] = {}
+            if brief:
+                how = {"patience": HASTE + sum(len(messages[i].body) for i in some) / BYTES, "insist": False}
+                shard.is_away()  # whoever only sends finds out here that it is slow
             told = (shard.put if current else shard.put_known)([messages[i] for i in some], spread, now, **how)
         except ConfirmTimeout as short:
             if not short.done:
