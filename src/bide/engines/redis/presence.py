@@ -93,7 +93,7 @@ class Presence:
                 _log.warning("%s has not answered for %.0f seconds, and is asked at times.", self._place(), away)
 
     def find(self, *, looked: bool = False, took: float = 0.0) -> None:
-        """It has answered. `looked`: to somebody who changes nothing. `took`: seconds, of all steps together."""
+        """It has answered. `looked`: to somebody who changes nothing. `took`: seconds for an answer."""
         self._usual = max(self._usual, took / SLOW)
         if not self.since or (looked and self.only_looks):
             return

@@ -49,26 +49,31 @@ class Calls:
 
     def _look(self) -> None:
         presence = self._connections.server.presence
-        hasty, began = self._connections.server.hasty(presence.asks_for), time.monotonic()
-        if self._has_answered(hasty):
-            presence.find(took=time.monotonic() - began)
+        hasty = self._connections.server.hasty(presence.asks_for)
+        took = self._time_of_answer(hasty)
+        if took is not None:
+            presence.find(took=took)
         else:
             presence.lose(hasty.presence.excuse if hasty.presence.since else presence.excuse)
 
-    def _has_answered(self, hasty: Server) -> bool:
-        connection = Connection(hasty)
+    def _time_of_answer(self, hasty: Server) -> float | None:
+        """Of the second one, as the first question may have waited for a server that stood still. None if there is none."""
+        connection, began = Connection(hasty), 0.0
+        only_looks = self._connections.server.presence.only_looks  # what changes nothing is answered then, too
         try:
-            if self._connections.server.presence.only_looks:  # what changes nothing is answered then, too
-                connection.run(scripts()["close"], self._keys, (*self._told(connection, None), ""), retry_for=0.0)
-            else:
-                connection.run(scripts()["time"], self._keys, self._told(connection, None), retry_for=0.0)
+            for _ in range(2):
+                began = time.monotonic()
+                told = self._told(connection, None)
+                with contextlib.suppress(OtherSpread):
+                    if only_looks:
+                        connection.run(scripts()["close"], self._keys, (*told, ""), retry_for=0.0)
+                    else:
+                        connection.run(scripts()["time"], self._keys, told, retry_for=0.0)
         except (BideError, Unanswered, TooOld, Unpinned):
-            return False
-        except OtherSpread:
-            return True
+            return None
         finally:
             connection.close()
-        return True
+        return time.monotonic() - began
 
     def command(self, *args: Any, patience: float | None = None, as_write: bool = False) -> Any:
         """The answer to a command that changes nothing. `as_write`: it waits until the server takes writes."""
