@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, BadOption, Call, CancelResult, Hook, OutcomeUnknown, Outgoing, Queue, Unsupported
+from bide import AsyncQueue, BadOption, Call, CancelResult, ConfirmTimeout, Hook, OutcomeUnknown, Outgoing, Queue, Unsupported
 from bide.queue import outbox
 from tests.queue.test_outbox_handed_on import die
 
@@ -165,3 +165,25 @@ async def test_an_id_of_an_outbox_that_is_named_twice_is_cancelled_once(
         there = (await queue.send("t", 2)).id
         answers = await queue.cancel_many([waiting, there, waiting, there])
         assert answers == [CancelResult.CANCELLED, CancelResult.CANCELLED, CancelResult.GONE, CancelResult.GONE]
+
+
+def test_a_cancel_of_many_goes_on_behind_one_that_is_not_confirmed(
+    store: str, own: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Queue(f"memory://{tmp_path.name}", outbox=store) as queue:
+        waiting = [queue.send("t", number, connection=own).id for number in range(2)]
+        own.commit()
+        there = [queue.send("t", number).id for number in range(2)]
+        found = queue.session.open().outbox
+        assert found is not None
+        cancel = found.waiting.cancel
+
+        def unconfirmed(*args: Any) -> Any:
+            raise ConfirmTimeout("Not confirmed.", done=[cancel(*args)])
+
+        monkeypatch.setattr(found.waiting, "cancel", unconfirmed)
+        with pytest.raises(ConfirmTimeout, match=r"^Not confirmed\.$") as caught:
+            queue.cancel_many([*waiting, *there])
+        assert caught.value.done == [CancelResult.CANCELLED] * 4
+        assert caught.value.answers == [None, None, CancelResult.CANCELLED, CancelResult.CANCELLED]
+        assert queue.stats("t").ready == 0

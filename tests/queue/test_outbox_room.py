@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from bide import BadMessage, Call, Hook, Queue, QueueFull
+from bide import BadMessage, Call, Hook, OutcomeUnknown, Queue, QueueFull, Unavailable
 from bide.engines.base import NewMessage
 from bide.queue import outbox
-from bide.queue.away import Kept, Rests, small_first
+from bide.queue.away import FORGOTTEN, Kept, Rests, small_first
 from tests.queue.test_outbox_part_away import kept
 from tests.worker.processes import until
 
@@ -22,14 +22,14 @@ AFTER = 0.5  # seconds in which all is refused after a large one, as by a server
 
 
 class Spoils(Hook):
-    """What is for one topic, when it is to."""
+    """What is for one topic, or begins with a word, when it is to."""
 
     spoils = False
 
     def before(self, call: Call) -> None:
         if call.verb == "put" and self.spoils:
             for message in call.asked:
-                if message.topic == "bad":
+                if message.topic == "bad" or bytes(message.body).startswith(b'"bad'):
                     message.headers["tenant"] = 7
 
 
@@ -156,7 +156,7 @@ def test_a_part_without_room_rests_for_as_large_ones_until_it_takes_one(monkeypa
         return [rest is not None for rest in rests.of([of_size(size) for size in sizes], now)]
 
     def doubtful() -> list[bool]:
-        return [rests.doubts(of_size(size)) for size in sizes]
+        return [rests.doubt(of_size(size)) is not None for size in sizes]
 
     rests.fill(of_size(10_000), error, 10_000)
     assert resting() == doubtful() == [False, False, True, True]
@@ -169,10 +169,67 @@ def test_a_part_without_room_rests_for_as_large_ones_until_it_takes_one(monkeypa
     assert resting() == doubtful() == [False, False, True, True]
     now += 11
     assert resting() == [False] * 4
+    assert doubtful() == [False, False, True, True]
     rests.answered([of_size(20_000)])
+    assert doubtful() == [False] * 4
+    rests.fill(of_size(0), error, 1_000)
+    now += 1 + FORGOTTEN
     assert doubtful() == [False] * 4
 
 
 def test_small_messages_are_tried_first_but_those_of_a_key_in_their_order() -> None:
     some = [of_size(5_000), of_size(1), of_size(3_000, "k"), of_size(2, "k"), of_size(3), of_size(2_000, "k")]
     assert [len(each[1].body) for each in small_first(some)] == [1, 3, 3_000, 2, 2_000, 5_000]
+
+
+@pytest.mark.parametrize("many", [0, 5])
+def test_a_later_message_of_a_key_does_not_overtake_one_that_stays_though_they_are_sent_apart(
+    queue: Queue, own: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch, many: int
+) -> None:
+    """As large ones have found no room once."""
+    found = queue.session.open().outbox
+    assert found is not None
+    relay = found.relay()
+    relay._handover._rests.fill(of_size(LARGE), QueueFull("It is full."), 0)
+    queue.send("t", "bad", key="k", if_exists="replace", connection=own)
+    queue.send("t", "x" * LARGE, key="k", if_exists="replace", connection=own)
+    queue.send_many("t", range(many), connection=own)
+    own.commit()
+    monkeypatch.setattr(Spoils, "spoils", True)
+    assert relay.hand_on_all() == many
+    assert queue.stats("t").ready == many
+    monkeypatch.setattr(Spoils, "spoils", False)
+    queue.relay(wait=False)
+    info = queue.get(topic="t", key="k")
+    assert info is not None
+    assert info.body == "x" * LARGE
+
+
+def test_parts_that_do_not_answer_are_tried_side_by_side(
+    queue: Queue, own: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = queue.session.open().engine
+    put, tries = engine.put, list[int]()
+
+    def put_where_there_is_an_answer(messages: Sequence[NewMessage], **how: Any) -> Any:
+        there = [each for each in messages if not each.topic.startswith("away")]
+        if len(there) == len(messages):
+            return put(messages, **how)
+        tries.append(len(messages) - len(there))
+        if not there:
+            raise Unavailable("No answer.")
+        sent = iter(put(there, **how))
+        raise OutcomeUnknown("No answer.", answers=[next(sent) if each in there else None for each in messages])
+
+    monkeypatch.setattr(engine, "put", put_where_there_is_an_answer)
+    monkeypatch.setattr(engine, "part_of", lambda new: new.topic)
+    for part in range(20):
+        queue.send(f"away{part}", 1, connection=own)
+    queue.send("t", 1, connection=own)
+    own.commit()
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(queue.relay)
+        until(lambda: len(tries) >= 3)
+        queue.close()
+        assert running.result() == 1
+    assert tries[:3] == [20, 20, 20]

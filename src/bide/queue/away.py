@@ -13,6 +13,8 @@ Kept: TypeAlias = tuple[Claimed, NewMessage]
 
 SOON, LATER = 500, 10_000  # ms until the next try while the queue's engine is away, or after a rest
 MOST = 20_000  # ms of a rest, which grows as long as the part stays away
+SILENCE = -1  # less than any size
+FORGOTTEN = 60.0  # seconds after a rest
 LONG = 10_000  # ms: what is put off for so long, others may try first
 OTHERS = SWEEP + 2  # seconds for which they may: in which an idle relay looks after the outbox and gets its turn
 
@@ -26,7 +28,7 @@ class Rest(NamedTuple):
 
 
 class Rests:
-    """Of the parts that have not answered, or have no room: by the size from which on they take nothing."""
+    """Of the parts that have not answered, or have no room: by the size from which on they take nothing, or SILENCE."""
 
     def __init__(self, part_of: Callable[[NewMessage], Hashable]) -> None:
         self._part_of = part_of
@@ -37,7 +39,7 @@ class Rests:
         only one part.
         """
         for part in {self._part_of(new) for _, new in kept} - {None}:
-            self._begin(part, 0, str(error), ms)
+            self._begin(part, SILENCE, str(error), ms)
 
     def fill(self, each: Kept, error: QueueFull, ms: int) -> None:
         """The same for what is as large as this one, or larger; also if there is only one part."""
@@ -46,10 +48,12 @@ class Rests:
     def _begin(self, part: Hashable, size: int, why: str, ms: int) -> None:
         rests, now = self._all.setdefault(part, {}), time.monotonic()
         before = rests.get(size)
+        if before is not None and before.until + FORGOTTEN < now:
+            before = None
         if before is None or before.until <= now:
             pause = ms if before is None else max(ms, min(2 * before.pause, MOST))
             rests[size] = Rest(now + pause / 1000, pause, why)
-        for larger in [each for each in rests if each > size]:  # which would take the room, or seem to, while this is tried
+        for larger in [each for each in rests if each > size > SILENCE]:  # which would take the room meanwhile
             rests[larger] = rests[larger]._replace(until=max(rests[larger].until, now + LATER / 1000))
 
     def answered(self, kept: Sequence[Kept]) -> None:
@@ -64,16 +68,20 @@ class Rests:
         """The longest one that each of these has to wait for."""
         if not self._all:
             return [None] * len(kept)
-        found = [[rest for rest in self._for(each) if rest.until > now] for each in kept]
+        found = [[rest for _, rest in self._for(each) if rest.until > now] for each in kept]
         return [max(rests, default=None) for rests in found]
 
-    def doubts(self, each: Kept) -> bool:
-        """Whether it is not known that there is an answer now, or room: others are not to be sent together with it."""
-        return bool(self._all) and bool(self._for(each))
+    def doubt(self, each: Kept) -> int | None:
+        """SILENCE, if it is not known that there is an answer now; the size from which on there may be no room. With these, no
+        others are to be sent.
+        """
+        since = time.monotonic() - FORGOTTEN
+        found = [size for size, rest in self._for(each) if rest.until > since] if self._all else []
+        return max(found, default=None)
 
-    def _for(self, each: Kept) -> list[Rest]:
+    def _for(self, each: Kept) -> list[tuple[int, Rest]]:
         rests = self._all.get(self._part_of(each[1]))
-        return [rest for size, rest in rests.items() if size <= _size(each)] if rests else []
+        return [(size, rest) for size, rest in rests.items() if size <= _size(each)] if rests else []
 
 
 def _size(each: Kept) -> int:

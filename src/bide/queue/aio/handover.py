@@ -10,7 +10,7 @@ from bide.engines.guard.hooks import BadHook
 from bide.errors import BadBody, BadMessage, OutcomeUnknown, QueueFull, Unavailable, Unsupported
 from bide.logs import Log
 from bide.queue import outbox
-from bide.queue.away import LATER, SOON, Away, Kept, Rests, end_of, small_first
+from bide.queue.away import LATER, SILENCE, SOON, Away, Kept, Rests, end_of, small_first
 from bide.types import Sent
 
 OFTEN = 30  # tries of what this release can't hand on; each next one is LATER by as much again
@@ -52,20 +52,24 @@ class AsyncHandover:
         return kept
 
     async def put(self, kept: Sequence[Kept], ends: list[End], now: int) -> None:
-        """Together, but for what may find no answer, or no room."""
-        stuck, doubtful = set[outbox.Name](), set[outbox.Name]()
-        sure: list[Kept] = []
-        others: list[Kept] = []
+        """Together, but for what may find no answer, and for what may find no room, which is tried one by one."""
+        stuck, doubtful = set[outbox.Name](), dict[outbox.Name, int]()
+        sure, silent, full = list[Kept](), list[Kept](), list[Kept]()
         for each in kept:
             name = _name(each)
-            if name in doubtful or self._rests.doubts(each):
-                others.append(each)
-                if name.key is not None:
-                    doubtful.add(name)
-            else:
+            doubts = [doubt for doubt in (self._rests.doubt(each), doubtful.get(name)) if doubt is not None]
+            if not doubts:
                 sure.append(each)
-        await self._put(sure, ends, now, stuck)
-        await self._put_singly(others, ends, now, stuck)
+                continue
+            (silent if max(doubts) == SILENCE else full).append(each)
+            if name.key is not None:
+                doubtful[name] = max(doubts)
+        for some in (sure, silent):
+            ends += [end_of(each[0], "release", SOON) for each in some if _name(each) in stuck]
+            await self._put([each for each in some if _name(each) not in stuck], ends, now, stuck)
+            gone = {end.id for end in ends if end.verdict != "release"}
+            stuck |= {_name(each) for each in some if each[1].key is not None and each[0].id not in gone}
+        await self._put_singly(full, ends, now, stuck)
 
     async def _put(self, kept: Sequence[Kept], ends: list[End], now: int, stuck: set[outbox.Name]) -> None:
         """If they are refused, one by one, and those that can't be sent become dead letters of the outbox.

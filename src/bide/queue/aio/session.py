@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import End, Ended, Move, NewMessage, Ref
 from bide.engines.registry import Guarded
-from bide.errors import BadOption, BideError, ConfigError, Exists, Unavailable, Unsupported
+from bide.errors import BadOption, BideError, ConfigError, ConfirmTimeout, Exists, Unavailable, Unsupported
 from bide.queue.affinity import AsyncAffinity
 from bide.queue.aio.opened import AsyncOpened
 from bide.queue.aio.parts import in_parts, may_be_stored, put_as_room_comes, put_in_parts, put_with_room
@@ -262,6 +262,8 @@ class AsyncSession:
         """
         opened = await self.open()
         found: list[CancelResult | None] = [None] * len(refs)
+        short: list[ConfirmTimeout] = []
+        unsure = set[int]()  # which of them were done and not confirmed
 
         async def one(part: Sequence[Ref]) -> list[CancelResult]:
             return [await self.cancel(each, connection) for each in part]
@@ -272,6 +274,11 @@ class AsyncSession:
         async def ask(asked: Sequence[int], cancel: Callable[[Sequence[Ref]], Awaitable[list[CancelResult]]]) -> None:
             try:
                 answers = await cancel([refs[i] for i in asked])
+            except ConfirmTimeout as error:
+                known = error.answers or [None] * len(asked)
+                unsure.update(i for i, answer in zip(asked, known, strict=True) if answer is None)
+                short.append(error)
+                answers = list(error.done or known)
             except BideError as error:
                 raise of_part(error, asked, found) from error.__cause__
             for i, answer in zip(asked, answers, strict=True):
@@ -288,6 +295,10 @@ class AsyncSession:
                 found[i] = CancelResult.GONE if found[first] is CancelResult.CANCELLED else found[first]
         if others:
             await ask(others, many)
+        if short:
+            sure = [None if i in unsure else answer for i, answer in enumerate(found)]
+            answers = sure if len(unsure) < len(refs) else ()
+            raise ConfirmTimeout(str(short[0]), answers=answers, done=found) from short[0].__cause__
         return cast("list[CancelResult]", found)
 
     async def _cancel_part(self, opened: AsyncOpened, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:

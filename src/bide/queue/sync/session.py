@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from bide.engines.base import End, Ended, Move, NewMessage, Ref
 from bide.engines.registry import Guarded
 from bide.engines.sync import Engine
-from bide.errors import BadOption, BideError, ConfigError, Exists, Unavailable, Unsupported
+from bide.errors import BadOption, BideError, ConfigError, ConfirmTimeout, Exists, Unavailable, Unsupported
 from bide.queue.affinity import Affinity
 from bide.queue.collected import Collected, of_part
 from bide.queue.deliveries import DEPENDS, depends_on
@@ -260,6 +260,8 @@ class Session:
         """
         opened = self.open()
         found: list[CancelResult | None] = [None] * len(refs)
+        short: list[ConfirmTimeout] = []
+        unsure = set[int]()  # which of them were done and not confirmed
 
         def one(part: Sequence[Ref]) -> list[CancelResult]:
             return [self.cancel(each, connection) for each in part]
@@ -270,6 +272,11 @@ class Session:
         def ask(asked: Sequence[int], cancel: Callable[[Sequence[Ref]], list[CancelResult]]) -> None:
             try:
                 answers = cancel([refs[i] for i in asked])
+            except ConfirmTimeout as error:
+                known = error.answers or [None] * len(asked)
+                unsure.update(i for i, answer in zip(asked, known, strict=True) if answer is None)
+                short.append(error)
+                answers = list(error.done or known)
             except BideError as error:
                 raise of_part(error, asked, found) from error.__cause__
             for i, answer in zip(asked, answers, strict=True):
@@ -286,6 +293,10 @@ class Session:
                 found[i] = CancelResult.GONE if found[first] is CancelResult.CANCELLED else found[first]
         if others:
             ask(others, many)
+        if short:
+            sure = [None if i in unsure else answer for i, answer in enumerate(found)]
+            answers = sure if len(unsure) < len(refs) else ()
+            raise ConfirmTimeout(str(short[0]), answers=answers, done=found) from short[0].__cause__
         return cast("list[CancelResult]", found)
 
     def _cancel_part(self, opened: Opened, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:
