@@ -54,7 +54,14 @@ class Room:
                 self._until = time.monotonic() + AFTER
             if self._full or time.monotonic() < self._until:
                 raise QueueFull("It is full.")
-        return self._put(messages, **how)
+        there = [each for each in messages if each.topic != "away"]
+        if not there:
+            raise Unavailable("No answer.")
+        sent = self._put(there, **how)
+        if len(there) == len(messages):
+            return sent
+        answers = iter(sent)
+        raise OutcomeUnknown("No answer.", answers=[next(answers) if each in there else None for each in messages])
 
 
 @pytest.fixture
@@ -233,3 +240,31 @@ def test_parts_that_do_not_answer_are_tried_side_by_side(
         queue.close()
         assert running.result() == 1
     assert tries[:3] == [20, 20, 20]
+
+
+def test_what_waits_for_a_part_that_was_full_is_sent_together_again_once_it_takes_one(
+    queue: Queue, own: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = Room(queue, monkeypatch, several=True)
+    found = queue.session.open().outbox
+    assert found is not None
+    relay = found.relay()
+    relay._handover._rests.fill(of_size(1), QueueFull("It is full."), 0)
+    queue.send_many("t", range(100), connection=own)
+    own.commit()
+    assert relay.hand_on_all() == 100
+    assert room.tries == [1, 99]
+
+
+def test_a_part_that_does_not_answer_hides_none_that_may_have_room(
+    queue: Queue, own: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Room(queue, monkeypatch, several=True)
+    queue.send("t", "x" * LARGE, connection=own)
+    for number in range(300):
+        queue.send("away", number, connection=own)
+        queue.send("t", number, connection=own)
+    own.commit()
+    with pytest.raises((OutcomeUnknown, Unavailable), match=r"No answer\..*It is full\.|It is full\..*No answer\."):
+        queue.relay(wait=False)
+    assert queue.stats("t").ready == 300

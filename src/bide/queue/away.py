@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from bide.engines.base import SWEEP, Claimed, End, Hold, NewMessage, Verdict
+from bide.engines.base import SWEEP, Claimed, End, Hold, NewMessage, Verdict, as_one
 from bide.errors import OutcomeUnknown, QueueFull, Unavailable
 from bide.logs import Log
 
@@ -34,6 +34,10 @@ class Rests:
         self._part_of = part_of
         self._all: dict[Hashable, dict[int, Rest]] = {}
 
+    def __bool__(self) -> bool:
+        """Whether one has not answered, or had no room, as far as is known."""
+        return any(self._all.values())
+
     def begin(self, kept: Sequence[Kept], error: OutcomeUnknown | Unavailable, ms: int) -> None:
         """Try nothing for so long at the parts that these are for, and for longer each time until they answer; unless there is
         only one part.
@@ -44,6 +48,15 @@ class Rests:
     def fill(self, each: Kept, error: QueueFull, ms: int) -> None:
         """The same for what is as large as this one, or larger; also if there is only one part."""
         self._begin(self._part_of(each[1]), _size(each), str(error), ms)
+
+    def suspect(self, kept: Sequence[Kept]) -> None:
+        """Of these, for which there was no room together, the largest of each part are not sent together with others again."""
+        largest: dict[Hashable, int] = {}
+        for each in kept:
+            part = self._part_of(each[1])
+            largest[part] = max(_size(each), largest.get(part, 0))
+        for part, size in largest.items():
+            self._all.setdefault(part, {}).setdefault(size, Rest(time.monotonic(), 0, ""))
 
     def _begin(self, part: Hashable, size: int, why: str, ms: int) -> None:
         rests, now = self._all.setdefault(part, {}), time.monotonic()
@@ -107,7 +120,7 @@ class Away:
     def __init__(self, rests: Rests) -> None:
         self._rests = rests
         self._told_at = -math.inf  # by time.monotonic(): when the log said so
-        self.left: OutcomeUnknown | QueueFull | Unavailable | None = None  # why some were put off
+        self._left: dict[bool, OutcomeUnknown | QueueFull | Unavailable] = {}  # why some were put off: for want of room, or not
 
     def answering(self, kept: Sequence[Kept], ends: list[End]) -> Sequence[Kept]:
         """Without those whose part rests. The ends of these are added to the list."""
@@ -118,8 +131,8 @@ class Away:
                 there.append(each)
                 continue
             ends.append(end_of(each[0], "release", SOON + round(1000 * (rest.until - now))))
-            if self.left is None:
-                self.left = Unavailable(f"Some messages stay in the outbox, and are tried again later: {rest.why}")
+            if not self._left:
+                self._left[False] = Unavailable(f"Some messages stay in the outbox, and are tried again later: {rest.why}")
         return there
 
     def put_off(self, kept: Sequence[Kept], ends: list[End], error: OutcomeUnknown | Unavailable) -> None:
@@ -135,7 +148,17 @@ class Away:
         if now >= self._told_at + LATER / 1000:
             self._told_at = now
             _log.warning("Some messages stay in the outbox, and are tried again: %s", error)
-        self.left = error
+        self._left[isinstance(error, QueueFull)] = error
+
+    @property
+    def left(self) -> OutcomeUnknown | QueueFull | Unavailable | None:
+        """Why some were put off."""
+        return as_one(list(self._left.values())) if self._left else None
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether that is why some were."""
+        return True in self._left
 
 
 class Late(NamedTuple):

@@ -94,7 +94,7 @@ class Presence:
 
     def find(self, *, looked: bool = False, took: float = 0.0) -> None:
         """It has answered. `looked`: to somebody who changes nothing. `took`: seconds for an answer."""
-        self._usual = max(self._usual, took / SLOW)
+        self._usual = max(self._usual, min(took, LATER) / SLOW)
         if not self.since or (looked and self.only_looks):
             return
         again = "takes changes" if self.only_looks else "can do it" if self.excuse else "answers"
@@ -124,6 +124,10 @@ class Presence:
             self._pause = min(LATER, 2 * self._pause)
             self._ask_at = now + self._pause + self.asks_for
         return due
+
+    def asked(self) -> None:
+        """That question has found no answer, which may have been sooner than it was worth."""
+        self._ask_at = time.monotonic() + self._pause
 
     @property
     def asks_for(self) -> float:

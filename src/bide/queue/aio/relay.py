@@ -134,7 +134,7 @@ class AsyncRelay:
                 some = await self._hand_on()
                 if some:
                     give_up, until = math.inf, time.monotonic() + ENOUGH / 1000
-                elif isinstance(away.left, QueueFull):
+                elif away.lacks_room:
                     give_up = min(give_up, time.monotonic() + ROOM)
                 if some == 0 and self._put_off.soon <= give_up < math.inf:  # there may be room for what is small
                     await self._pause_for(max(1, round(1000 * (self._put_off.soon - time.monotonic()))))

@@ -1,6 +1,7 @@
 # Generated from ../aio/handover.py by tools/unasync.py; change that file instead.
 """What a relay has claimed, on its way to the queue's engine: together if that takes it, and one by one if not."""
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -16,6 +17,7 @@ from bide.types import Sent
 OFTEN = 30  # tries of what this release can't hand on; each next one is LATER by as much again
 SURE = 300_000  # ms for which what is not confirmed is tried again: a try after ten minutes would send it a second time
 LONGEST = 120_000  # ms between two of these tries
+AT_MOST = 1.5  # seconds for what is sent one by one; the rest is tried again soon
 WHILE = 3 * SOON  # ms until it is tried again whether there is room; a server that has refused a large one may need as long
 
 Name: TypeAlias = Callable[[Sequence[Kept], Sequence[Sent], int], None]
@@ -52,24 +54,42 @@ class Handover:
         return kept
 
     def put(self, kept: Sequence[Kept], ends: list[End], now: int) -> None:
-        """Together, but for what may find no answer, and for what may find no room, which is tried one by one."""
-        stuck, doubtful = set[outbox.Name](), dict[outbox.Name, int]()
+        """Together, but for what may find no answer, and what may find no room: of that one is tried before others are sent."""
+        left, stuck, until = list(kept), set[outbox.Name](), time.monotonic() + AT_MOST
+        while left and time.monotonic() < until:
+            sure, silent, full = self._parted(left, ends, stuck)
+            some = sure or silent or full[:1]
+            left = [*(silent if sure else ()), *(full if sure or silent else full[1:])]
+            self._put(some, ends, now, stuck)
+            self._stick(some, ends, stuck)
+        ends += [end_of(claimed, "release", SOON) for claimed, _ in left]
+
+    def _parted(
+        self, left: Sequence[Kept], ends: list[End], stuck: set[outbox.Name]
+    ) -> tuple[list[Kept], list[Kept], list[Kept]]:
+        """What is sure to find an answer and room, as far as is known; what may find no answer; what may find no room."""
         sure, silent, full = list[Kept](), list[Kept](), list[Kept]()
-        for each in kept:
+        if not self._rests and not stuck:
+            return list(left), [], []
+        doubtful: dict[outbox.Name, int] = {}  # a later one of a key is not sent before an earlier one
+        for each in left:
             name = _name(each)
-            doubts = [doubt for doubt in (self._rests.doubt(each), doubtful.get(name)) if doubt is not None]
-            if not doubts:
+            if name in stuck:
+                ends.append(end_of(each[0], "release", SOON))
+            elif not self.away.answering([each], ends):
+                self._stick([each], ends, stuck)
+            elif doubts := [doubt for doubt in (self._rests.doubt(each), doubtful.get(name)) if doubt is not None]:
+                (silent if max(doubts) == SILENCE else full).append(each)
+                if name.key is not None:
+                    doubtful[name] = max(doubts)
+            else:
                 sure.append(each)
-                continue
-            (silent if max(doubts) == SILENCE else full).append(each)
-            if name.key is not None:
-                doubtful[name] = max(doubts)
-        for some in (sure, silent):
-            ends += [end_of(each[0], "release", SOON) for each in some if _name(each) in stuck]
-            self._put([each for each in some if _name(each) not in stuck], ends, now, stuck)
-            gone = {end.id for end in ends if end.verdict != "release"}
-            stuck |= {_name(each) for each in some if each[1].key is not None and each[0].id not in gone}
-        self._put_singly(full, ends, now, stuck)
+        return sure, silent, small_first(full)
+
+    def _stick(self, some: Sequence[Kept], ends: Sequence[End], stuck: set[outbox.Name]) -> None:
+        """What stays keeps back later ones of its key."""
+        gone = {end.id for end in ends if end.verdict != "release"}
+        stuck |= {_name(each) for each in some if each[1].key is not None and each[0].id not in gone}
 
     def _put(self, kept: Sequence[Kept], ends: list[End], now: int, stuck: set[outbox.Name]) -> None:
         """If they are refused, one by one, and those that can't be sent become dead letters of the outbox.
@@ -95,11 +115,13 @@ class Handover:
             if isinstance(error, QueueFull) and not self._target.capabilities.idempotent:
                 raise
             if len(kept) > 1:
+                if isinstance(error, QueueFull):
+                    self._rests.suspect(kept)
                 self._put_singly(kept, ends, now, stuck)
             elif isinstance(error, QueueFull):
                 self._rests.fill(kept[0], error, WHILE)
-                self.away.answering(kept, ends)
                 self.away.tell(error)
+                self.away.answering(kept, ends)
             elif isinstance(error, Unsupported | BadHook):
                 ends.append(self._stays(kept[0][0], error))
             else:
@@ -109,6 +131,7 @@ class Handover:
             self._rests.answered(kept)
         self._name(kept, sent, now)
         ends += [end_of(claimed) for claimed, _ in kept]
+        self._rests.suspect(left)
         self._put_singly(left, ends, now, stuck)
 
     def _done(

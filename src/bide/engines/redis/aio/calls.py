@@ -57,6 +57,7 @@ class AsyncCalls:
             presence.find(took=took)
         else:
             presence.lose(hasty.presence.excuse if hasty.presence.since else presence.excuse)
+            presence.asked()
 
     async def _time_of_answer(self, hasty: AsyncServer) -> float | None:
         """Of the second one, as the first question may have waited for a server that stood still. None if there is none."""

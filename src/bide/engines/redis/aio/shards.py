@@ -91,7 +91,7 @@ class AsyncShards:
         failed: dict[AsyncShard, Exception] = {}
 
         async def ask(shard: AsyncShard) -> None:
-            if shard.is_away():
+            if shard.is_out_of_sight():
                 raise shard.absence()
             await shard.tell_time(HASTE)
 

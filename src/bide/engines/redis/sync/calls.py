@@ -55,6 +55,7 @@ class Calls:
             presence.find(took=took)
         else:
             presence.lose(hasty.presence.excuse if hasty.presence.since else presence.excuse)
+            presence.asked()
 
     def _time_of_answer(self, hasty: Server) -> float | None:
         """Of the second one, as the first question may have waited for a server that stood still. None if there is none."""

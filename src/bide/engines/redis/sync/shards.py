@@ -91,7 +91,7 @@ class Shards:
         failed: dict[Shard, Exception] = {}
 
         def ask(shard: Shard) -> None:
-            if shard.is_away():
+            if shard.is_out_of_sight():
                 raise shard.absence()
             shard.tell_time(HASTE)
 
