@@ -120,9 +120,7 @@ class Skeleton(AsyncEngine):
         for signal in self._asleep:
             signal.set()
 
-    async def put(
-        self, messages: Sequence[NewMessage], *, connection: Any = None, brief: bool = False, now: Now = None
-    ) -> list[Sent]:
+    async def put(self, messages: Sequence[NewMessage], *, now: Now = None, **how: Any) -> list[Sent]:
         at = self._shelf.at(now)
         for new in messages:
             check_delay(new.delay, new.at, at)
