@@ -6,12 +6,12 @@ import random
 import pytest
 
 from tests.model.hypothesis_rules import check_engine, from_url
-from tests.model.turns import COLOURS, by_turns
+from tests.model.turns import BUDGET, COLOURS, by_turns
 
 
 @by_turns(range(4))
 def test_memory_does_what_the_model_does(colour: str, seed: int) -> None:
-    check_engine(from_url("memory://"), colour=colour, examples=50, steps=50, seed=seed)
+    check_engine(from_url("memory://"), colour=colour, examples=50, steps=50, seed=seed, budget=BUDGET)
 
 
 @pytest.mark.slow
@@ -22,4 +22,4 @@ def test_memory_does_what_the_model_does_for_long(colour: str) -> None:
     seed = random.randrange(10**9)
     command = f"python -m tests.model.hypothesis_rules memory:// --colour {colour} --first {seed}"
     print(f"seed {seed}: {command} --examples 2000 --steps 100")
-    check_engine(from_url("memory://"), colour=colour, examples=2_000, steps=100, seed=seed)
+    check_engine(from_url("memory://"), colour=colour, examples=2_000, steps=100, seed=seed, budget=BUDGET)

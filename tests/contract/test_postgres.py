@@ -14,7 +14,7 @@ from bide.testing.contract import EngineContract
 from bide.testing.contract.bench import WAKE_TIMEOUT, Bench
 from tests.model.hypothesis_rules import check_engine
 from tests.model.long_history import check_long_history
-from tests.model.turns import COLOURS, LONG, by_turns
+from tests.model.turns import BUDGET, COLOURS, LONG, by_turns
 
 
 class TestPostgres(EngineContract):
@@ -31,6 +31,7 @@ class TestPostgres(EngineContract):
         return make
 
 
+@pytest.mark.variant("postgres")
 class TestThroughPgBouncer(EngineContract):
     """Which lends a connection for a transaction, to whoever asks."""
 
@@ -59,7 +60,7 @@ def test_postgres_does_what_the_model_does_through_pgbouncer(pgbouncer_url: str,
     def make(*, dead_for: int, dead_max: int) -> Source:
         return source(Settings(url=pgbouncer_url, namespace=f"check-{next(numbers)}", dead_for=dead_for, dead_max=dead_max))
 
-    check_engine(make, colour=colour, examples=10, steps=50, seed=seed)
+    check_engine(make, colour=colour, examples=10, steps=50, seed=seed, budget=BUDGET)
 
 
 @by_turns([0])
@@ -69,7 +70,7 @@ def test_postgres_does_what_the_model_does(postgres_url: str, colour: str, seed:
     def make(*, dead_for: int, dead_max: int) -> Source:
         return source(Settings(url=postgres_url, namespace=f"check-{next(numbers)}", dead_for=dead_for, dead_max=dead_max))
 
-    check_engine(make, colour=colour, examples=50, steps=50, seed=seed)
+    check_engine(make, colour=colour, examples=50, steps=50, seed=seed, budget=BUDGET)
 
 
 @pytest.mark.always

@@ -90,6 +90,7 @@ class SendingSource(PostgresSource):
         return SentBySql(self._address, CAPABILITIES, self._settings.dead_for, self._settings.dead_max)
 
 
+@pytest.mark.variant("postgres")
 class TestPostgresSend(EngineContract):
     capabilities = CAPABILITIES
     colours = ("async",)

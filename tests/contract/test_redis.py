@@ -11,7 +11,7 @@ from bide.engines.redis import CAPABILITIES, source
 from bide.engines.registry import Source
 from bide.testing.contract import EngineContract
 from tests.model.hypothesis_rules import check_engine
-from tests.model.turns import by_turns
+from tests.model.turns import BUDGET, by_turns
 
 
 class TestRedis(EngineContract):
@@ -33,4 +33,4 @@ def test_redis_does_what_the_model_does(redis_url: str, colour: str, seed: int) 
     def make(*, dead_for: int, dead_max: int) -> Source:
         return source(Settings(url=redis_url, namespace=f"check-{next(numbers)}", dead_for=dead_for, dead_max=dead_max))
 
-    check_engine(make, colour=colour, examples=50, steps=50, seed=seed)
+    check_engine(make, colour=colour, examples=50, steps=50, seed=seed, budget=BUDGET)

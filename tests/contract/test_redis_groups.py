@@ -30,6 +30,7 @@ IN_ONE_SHARD = {
 """What holds in each shard, and not over all of them."""
 
 
+@pytest.mark.variant("redis")
 class TestRedisCluster(EngineContract):
     """Over three masters, and three shards."""
 
@@ -46,6 +47,7 @@ class TestRedisCluster(EngineContract):
         return make
 
 
+@pytest.mark.variant("redis")
 class TestRedisSentinel(EngineContract):
     capabilities = CAPABILITIES
     colours = COLOURS if LONG else ("sync",)

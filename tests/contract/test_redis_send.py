@@ -98,6 +98,7 @@ class OneByOne:
         assert far.due == bench.now + longest
 
 
+@pytest.mark.variant("redis")
 class TestRedisSend(OneByOne, EngineContract):
     capabilities = CAPABILITIES
     colours = COLOURS if LONG else ("async",)
@@ -107,6 +108,7 @@ class TestRedisSend(OneByOne, EngineContract):
         return lambda **settings: make_sending(redis_url, **settings)
 
 
+@pytest.mark.variant("redis")
 class TestRedisSendToShards(OneByOne, EngineContract):
     """Of one server, by namespaces that are three shards each."""
 
@@ -122,6 +124,7 @@ class TestRedisSendToShards(OneByOne, EngineContract):
 
 
 @pytest.mark.slow
+@pytest.mark.variant("redis")
 class TestRedisClusterSend(OneByOne, EngineContract):
     """Over three masters."""
 

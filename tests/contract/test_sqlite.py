@@ -13,7 +13,7 @@ from bide.engines.registry import Source
 from bide.engines.sqlite import CAPABILITIES, source
 from bide.testing.contract import EngineContract
 from tests.model.hypothesis_rules import check_engine
-from tests.model.turns import by_turns
+from tests.model.turns import BUDGET, by_turns
 
 
 class TestSqlite(EngineContract):
@@ -38,4 +38,4 @@ def test_sqlite_does_what_the_model_does(tmp_path: Path, colour: str, seed: int)
         url = f"sqlite:///{tmp_path}/{next(numbers)}.db"
         return source(Settings(url=url, dead_for=dead_for, dead_max=dead_max, clock=ManualClock()))
 
-    check_engine(make, colour=colour, examples=50, steps=50, seed=seed)
+    check_engine(make, colour=colour, examples=50, steps=50, seed=seed, budget=BUDGET)

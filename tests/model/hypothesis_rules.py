@@ -4,6 +4,7 @@
 """
 
 import argparse
+import math
 import secrets
 import sys
 import time
@@ -43,6 +44,9 @@ from tests.model.runner import MakeSource, Runner
 from tests.model.strategies import KEYS, TOPICS, Act, Ending, Pointer, way
 
 T = TypeVar("T")
+
+AT_ONCE = 10  # histories
+SEEDS = 100_000  # of the histories of one seed, at most
 
 DEAD_FOR = 3_600_000
 DEAD_MAX = 3
@@ -318,8 +322,19 @@ def machine_for(make_source: MakeSource, colour: str) -> type[EngineMachine]:
     return type("EngineMachine", (EngineMachine,), {"make_source": staticmethod(make_source), "colour": colour})
 
 
-def check_engine(make_source: MakeSource, *, colour: str, examples: int, steps: int, seed: int = 0) -> None:
-    """Try this many histories, the same for the same seed. Raises with the shortest that fails."""
+def check_engine(
+    make_source: MakeSource, *, colour: str, examples: int, steps: int, seed: int = 0, budget: float = math.inf
+) -> None:
+    """Try this many histories, the same for the same seed, or as many as are begun within a budget: seconds of a core. Raises
+    with the shortest that fails.
+    """
+    began = time.process_time()
+    for first in range(0, examples, AT_ONCE):
+        if time.process_time() - began < budget:
+            _check(make_source, colour, min(AT_ONCE, examples - first), steps, seed * SEEDS + first)
+
+
+def _check(make_source: MakeSource, colour: str, examples: int, steps: int, seed: int) -> None:
     how = settings(
         max_examples=examples,
         stateful_step_count=steps,

@@ -1,5 +1,6 @@
 """Which histories are played in which colour. One colour is generated from the other, so both need not play each."""
 
+import math
 import os
 from collections.abc import Iterable
 from itertools import cycle, product
@@ -8,6 +9,7 @@ import pytest
 
 COLOURS = ("async", "sync")
 LONG = os.environ.get("BIDE_LONG")
+BUDGET = math.inf if LONG else 4.0  # seconds of a core, for the histories of one test
 
 
 def by_turns(seeds: Iterable[int], *, first: int = 0) -> pytest.MarkDecorator:

@@ -56,6 +56,7 @@ def nothing_hijacked(hostile_url: str) -> Iterator[None]:
         assert count(client) == 0
 
 
+@pytest.mark.variant("postgres")
 class TestAmongHostileNames(EngineContract):
     """All verbs."""
 

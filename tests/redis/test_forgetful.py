@@ -15,7 +15,7 @@ from bide.engines.redis.doctor import rights
 from bide.engines.registry import Source
 from bide.testing.contract import EngineContract
 from tests.model.hypothesis_rules import check_engine
-from tests.model.turns import COLOURS, LONG, by_turns
+from tests.model.turns import BUDGET, COLOURS, LONG, by_turns
 from tests.servers.programs import needs_program
 from tests.servers.redis import RedisServer
 
@@ -58,6 +58,7 @@ def url(forgetful: RedisServer) -> Iterator[str]:
         assert {each["object"] for each in client.acl_log()} <= {"client", "client|setinfo"}
 
 
+@pytest.mark.variant("redis")
 class TestForgetful(EngineContract):
     capabilities = CAPABILITIES
     colours = COLOURS if LONG else ("async",)
@@ -77,4 +78,4 @@ def test_a_worker_on_a_forgetful_server_does_what_the_model_does(url: str, colou
     def make(**settings: Any) -> Source:
         return source(Settings(url=url, namespace=f"check-{next(numbers)}", **settings))
 
-    check_engine(make, colour=colour, examples=30, steps=60, seed=seed)
+    check_engine(make, colour=colour, examples=30, steps=60, seed=seed, budget=BUDGET)

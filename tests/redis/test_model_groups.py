@@ -10,7 +10,7 @@ from bide.engines.redis import source
 from bide.engines.registry import Source
 from tests.model.hypothesis_rules import check_engine
 from tests.model.long_history import check_long_history
-from tests.model.turns import LONG, by_turns
+from tests.model.turns import BUDGET, LONG, by_turns
 
 pytestmark = pytest.mark.timeout(1_800 if LONG else 120)
 EXAMPLES = 60 if LONG else 8
@@ -27,18 +27,18 @@ def anew(url: str) -> Callable[..., Source]:
 
 @by_turns([0])
 def test_what_sentinels_watch_does_what_the_model_does(redis_sentinels_url: str, colour: str, seed: int) -> None:
-    check_engine(anew(redis_sentinels_url), colour=colour, examples=EXAMPLES, steps=40, seed=seed)
+    check_engine(anew(redis_sentinels_url), colour=colour, examples=EXAMPLES, steps=40, seed=seed, budget=BUDGET)
 
 
 @by_turns([0], first=1)
 def test_a_cluster_does_what_the_model_does(redis_cluster_url: str, colour: str, seed: int) -> None:
-    check_engine(anew(f"{redis_cluster_url}?shards=1"), colour=colour, examples=EXAMPLES, steps=40, seed=seed)
+    check_engine(anew(f"{redis_cluster_url}?shards=1"), colour=colour, examples=EXAMPLES, steps=40, seed=seed, budget=BUDGET)
 
 
 @by_turns([0])
 @pytest.mark.usefixtures("alike", "forward")
 def test_three_masters_do_what_the_model_does(redis_cluster_url: str, colour: str, seed: int) -> None:
-    check_engine(anew(redis_cluster_url), colour=colour, examples=EXAMPLES, steps=40, seed=seed)
+    check_engine(anew(redis_cluster_url), colour=colour, examples=EXAMPLES, steps=40, seed=seed, budget=BUDGET)
 
 
 @pytest.mark.parametrize("seed", range(500, 511) if LONG else [500])

@@ -14,7 +14,7 @@ from bide.errors import BadTime
 from tests.model.expected import Divergence
 from tests.model.hypothesis_rules import EngineMachine, check_engine
 from tests.model.runner import Runner
-from tests.model.turns import LONG, by_turns
+from tests.model.turns import BUDGET, LONG, by_turns
 from tests.redis.invariants import invariants_hold
 from tests.redis.keyspace import COLOURS, bench_at, finish_all, names
 from tests.redis.small import places
@@ -44,21 +44,23 @@ def watched(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Itera
 @by_turns([0, 1] if LONG else [0])
 @pytest.mark.usefixtures("small_scripts", "watched")
 def test_an_engine_of_small_buckets_does_what_the_model_does(redis_url: str, colour: str, seed: int) -> None:
-    check_engine(places(redis_url), colour=colour, examples=60 if LONG else 30, steps=60, seed=seed)
+    check_engine(places(redis_url), colour=colour, examples=60 if LONG else 30, steps=60, seed=seed, budget=BUDGET)
 
 
 @pytest.mark.timeout(300)
 @by_turns([3])
 @pytest.mark.usefixtures("alike", "watched")
 def test_an_engine_of_three_shards_does_what_the_model_does(redis_url: str, colour: str, seed: int) -> None:
-    check_engine(places(redis_url + "?shards=3"), colour=colour, examples=60 if LONG else 30, steps=60, seed=seed)
+    check_engine(
+        places(redis_url + "?shards=3"), colour=colour, examples=60 if LONG else 30, steps=60, seed=seed, budget=BUDGET
+    )
 
 
 @pytest.mark.timeout(300)
 @by_turns([4], first=1)
 @pytest.mark.usefixtures("small_scripts", "alike", "watched")
 def test_an_engine_of_three_shards_of_small_buckets_does_what_the_model_does(redis_url: str, colour: str, seed: int) -> None:
-    check_engine(places(redis_url + "?shards=3"), colour=colour, examples=40, steps=60, seed=seed)
+    check_engine(places(redis_url + "?shards=3"), colour=colour, examples=40, steps=60, seed=seed, budget=BUDGET)
 
 
 def claim_by_hand(url: str, colour: str) -> None:

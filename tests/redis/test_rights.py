@@ -63,6 +63,7 @@ def url_of(server: RedisServer, role: Role) -> str:
     return server.url.replace("://", f"://bide-{role}:{ENCODED}@")
 
 
+@pytest.mark.variant("redis")
 class TestAsAWorker(EngineContract):
     """All of the contract, and nothing is refused."""
 

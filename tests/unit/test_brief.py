@@ -1,38 +1,58 @@
-"""What `make test` runs of all tests."""
+"""What `make test` runs of all tests, and what is noted of them."""
 
-from tests.brief import ENOUGH, LONG, chosen, kin_of, noted
+from tests.brief import ENOUGH, LONG, chosen
+from tests.times import BUDGETS, kin_of_test, kin_of_variant, noted, over
 
 MANY = [f"tests/redis/test_cancel_keys.py::test_it[{n}]" for n in range(100)]
+KIN = kin_of_test(MANY[0])
+
+
+def kin_of_all(*tests: str) -> dict[str, str]:
+    return {test: kin_of_test(test) for test in tests}
 
 
 def test_tests_of_one_name_engine_and_folder_are_kin() -> None:
-    kin = kin_of("tests/redis/test_cancel_keys.py::TestIt::test_it[a-[b]-sync]")
-    assert kin == kin_of("tests/redis/test_cancel.py::test_it") == "tests/redis/test_cancel…::test_it"
-    assert kin != kin_of("tests/redis/test_move.py::test_it")
-    assert kin != kin_of("tests/redis/test_cancel.py::test_that")
-    assert kin != kin_of("tests/postgres/test_cancel.py::test_it")
+    kin = kin_of_test("tests/redis/test_cancel_keys.py::TestIt::test_it[a-[b]-sync]")
+    assert kin == kin_of_test("tests/redis/test_cancel.py::test_it") == "tests/redis/test_cancel…::test_it"
+    assert kin != kin_of_test("tests/redis/test_move.py::test_it")
+    assert kin != kin_of_test("tests/redis/test_cancel.py::test_that")
+    assert kin != kin_of_test("tests/postgres/test_cancel.py::test_it")
+
+
+def test_variants_of_an_engine_are_kin_wherever_they_are() -> None:
+    one, other = (
+        "tests/redis/test_rights.py::TestAsAWorker::test_it[sync]",
+        "tests/contract/test_send.py::TestSend::test_it[async]",
+    )
+    assert kin_of_variant("redis", one) == kin_of_variant("redis", other) != kin_of_variant("postgres", other)
 
 
 def test_all_of_what_takes_little_run() -> None:
-    assert chosen(MANY, {}) == set(MANY)
+    assert chosen(kin_of_all(*MANY), {}) == set(MANY)
 
 
 def test_of_what_takes_more_always_the_same_few_run() -> None:
-    took = {kin_of(MANY[0]): ENOUGH / 4}
-    run = chosen(MANY, took)
+    took = {KIN: ENOUGH / 4}
+    run = chosen(kin_of_all(*MANY), took)
     assert len(run) == 4
-    assert chosen(reversed(MANY), took) == run
-    assert len(chosen([*MANY, *(f"{test}more" for test in MANY)], took)) == 4
+    assert chosen(kin_of_all(*reversed(MANY)), took) == run
+    assert len(chosen(kin_of_all(*MANY, *(f"{test}more" for test in MANY)), took)) == 4
 
 
 def test_one_at_least_runs_unless_it_is_long() -> None:
-    assert len(chosen(MANY, {kin_of(MANY[0]): LONG})) == 1
-    assert chosen(MANY, {kin_of(MANY[0]): LONG + 0.1}) == set()
+    assert len(chosen(kin_of_all(*MANY), {KIN: LONG})) == 1
+    assert chosen(kin_of_all(*MANY), {KIN: LONG + 0.1}) == set()
 
 
-def test_the_record_has_what_does_not_run_whole() -> None:
-    short = {"tests/a/test_b.py::test_c": LONG - 1, "tests/a/test_b.py::test_d[0]": 0.01, "tests/a/test_b.py::test_d[1]": 0.01}
+def test_the_record_has_what_does_not_take_little() -> None:
+    little = {"tests/a/test_b.py::test_d[0]": 0.01, "tests/a/test_b.py::test_d[1]": 0.01}
     known = {"tests/a/test_b…::test_d": 1.0, "tests/z/test_z…::test_z": 1.0}
-    assert noted(known, short) == {"tests/z/test_z…::test_z": 1.0}
-    assert noted({}, dict.fromkeys(MANY, 0.1)) == {kin_of(MANY[0]): 0.1}
-    assert noted({}, {"tests/a/test_b.py::test_long": 9.0}) == {"tests/a/test_b…::test_long": 9.0}
+    assert noted(known, little, kin_of_all(*little)) == {"tests/z/test_z…::test_z": 1.0}
+    assert noted({}, dict.fromkeys(MANY, 0.1), kin_of_all(*MANY)) == {KIN: 0.1}
+
+
+def test_a_folder_that_takes_more_than_its_budget_is_named() -> None:
+    folder, budget = next(iter(BUDGETS.items()))
+    assert over({folder: budget}) == []
+    assert over({folder: budget + 1.0}) == [f"{folder} takes {budget + 1} seconds of a core, and its budget is {budget}."]
+    assert over({"new": 1.0}) == ["new has no budget: give it one in tests/times.py."]
