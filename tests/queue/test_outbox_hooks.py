@@ -167,11 +167,11 @@ async def test_an_id_of_an_outbox_that_is_named_twice_is_cancelled_once(
         assert answers == [CancelResult.CANCELLED, CancelResult.CANCELLED, CancelResult.GONE, CancelResult.GONE]
 
 
-def test_a_cancel_of_many_goes_on_behind_one_that_is_not_confirmed(
+def test_a_cancel_of_many_goes_on_behind_an_outbox_that_does_not_confirm(
     store: str, own: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Queue(f"memory://{tmp_path.name}", outbox=store) as queue:
-        waiting = [queue.send("t", number, connection=own).id for number in range(2)]
+        waiting = [queue.send("t", number, connection=own).id for number in range(3)]
         own.commit()
         there = [queue.send("t", number).id for number in range(2)]
         found = queue.session.open().outbox
@@ -183,7 +183,10 @@ def test_a_cancel_of_many_goes_on_behind_one_that_is_not_confirmed(
 
         monkeypatch.setattr(found.waiting, "cancel", unconfirmed)
         with pytest.raises(ConfirmTimeout, match=r"^Not confirmed\.$") as caught:
-            queue.cancel_many([*waiting, *there])
-        assert caught.value.done == [CancelResult.CANCELLED] * 4
-        assert caught.value.answers == [None, None, CancelResult.CANCELLED, CancelResult.CANCELLED]
+            queue.cancel_many([waiting[0], *there])
+        assert caught.value.done == [CancelResult.CANCELLED] * 3
+        assert caught.value.answers == [None, CancelResult.CANCELLED, CancelResult.CANCELLED]
         assert queue.stats("t").ready == 0
+        with pytest.raises(OutcomeUnknown, match=r"^Not confirmed\. 2 were not tried\.$") as one:
+            queue.cancel_many([waiting[1], waiting[2], *there[:1]])
+        assert one.value.done == [CancelResult.CANCELLED, None, None]

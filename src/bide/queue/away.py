@@ -55,8 +55,11 @@ class Rests:
         for each in kept:
             part = self._part_of(each[1])
             largest[part] = max(_size(each), largest.get(part, 0))
+        now = time.monotonic()
         for part, size in largest.items():
-            self._all.setdefault(part, {}).setdefault(size, Rest(time.monotonic(), 0, ""))
+            rests = self._all.setdefault(part, {})
+            if size not in rests or rests[size].until + FORGOTTEN < now:
+                rests[size] = Rest(now, 0, "")
 
     def _begin(self, part: Hashable, size: int, why: str, ms: int) -> None:
         rests, now = self._all.setdefault(part, {}), time.monotonic()

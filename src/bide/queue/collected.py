@@ -95,7 +95,7 @@ def of_part(error: BideError, asked: Sequence[int], answers: Sequence[object | N
     untried = [f"{left:,} {'was' if left == 1 else 'were'} not tried"] if left else []
     if not some and not isinstance(error, OutcomeUnknown):  # nothing was done at all
         return type(error)(f"{error} {untried[0]}.") if untried else error
-    if isinstance(error, ConfirmTimeout):
+    if isinstance(error, ConfirmTimeout) and not left:
         return ConfirmTimeout(str(error), answers=known if some else (), done=done)
     others = ["others of the batch were done"] if some and not told.answers else []
     rest = " and ".join([*others, *untried])

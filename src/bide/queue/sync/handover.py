@@ -34,6 +34,7 @@ class Handover:
         self._name = name
         self._rests = Rests(target.part_of)
         self.away: Away = Away(self._rests)
+        self._until = 0.0  # by time.monotonic(): no more is sent one by one
         self.for_others: bool = False  # whether there was something that this release can't hand on
 
     def read(self, claim: Claim, ends: list[End]) -> list[Kept]:
@@ -55,8 +56,9 @@ class Handover:
 
     def put(self, kept: Sequence[Kept], ends: list[End], now: int) -> None:
         """Together, but for what may find no answer, and what may find no room: of that one is tried before others are sent."""
-        left, stuck, until = list(kept), set[outbox.Name](), time.monotonic() + AT_MOST
-        while left and time.monotonic() < until:
+        left, stuck = list(kept), set[outbox.Name]()
+        self._until = time.monotonic() + AT_MOST
+        while left and time.monotonic() < self._until:
             sure, silent, full = self._parted(left, ends, stuck)
             some = sure or silent or full[:1]
             left = [*(silent if sure else ()), *(full if sure or silent else full[1:])]
@@ -174,8 +176,9 @@ class Handover:
         for each in small_first(kept):
             name = _name(each)
             if self.away.answering([each], ends):
-                if name in stuck:
+                if name in stuck or time.monotonic() > self._until:
                     ends.append(end_of(each[0], "release", SOON))
+                    stuck.add(name)
                     continue
                 self._put([each], ends, now, stuck)
                 if ends[-1].verdict != "release":

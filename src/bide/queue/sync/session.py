@@ -255,13 +255,8 @@ class Session:
         return result
 
     def cancel_many(self, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:
-        """By their ids. Those that an outbox gave are looked for there first, one by one: the calls that may not be confirmed
-        come last, when all others were asked for.
-        """
+        """By their ids. Those that an outbox gave are looked for there first, one by one, until one is not confirmed."""
         opened = self.open()
-        found: list[CancelResult | None] = [None] * len(refs)
-        short: list[ConfirmTimeout] = []
-        unsure = set[int]()  # which of them were done and not confirmed
 
         def one(part: Sequence[Ref]) -> list[CancelResult]:
             return [self.cancel(each, connection) for each in part]
@@ -269,10 +264,24 @@ class Session:
         def many(part: Sequence[Ref]) -> list[CancelResult]:
             return in_parts(lambda some: self._cancel_part(opened, some, connection), part, Collected(len(part)))
 
+        if opened.outbox is None:
+            return many(refs)
+        found: list[CancelResult | None] = [None] * len(refs)
+        waiting, again, others = dict[Ref, int](), dict[int, int](), list[int]()
+        for i, each in enumerate(refs):
+            if not concerns(each):
+                others.append(i)
+            elif (first := waiting.setdefault(each, i)) != i:
+                again[i] = first
+        short: list[ConfirmTimeout] = []
+        unsure = set[int]()  # which of them were done and not confirmed
+
         def ask(asked: Sequence[int], cancel: Callable[[Sequence[Ref]], list[CancelResult]]) -> None:
             try:
                 answers = cancel([refs[i] for i in asked])
             except ConfirmTimeout as error:
+                if cancel is one and any(i > asked[0] for i in waiting.values()):
+                    raise of_part(error, asked, found) from error.__cause__
                 known = error.answers or [None] * len(asked)
                 unsure.update(i for i, answer in zip(asked, known, strict=True) if answer is None)
                 short.append(error)
@@ -282,17 +291,13 @@ class Session:
             for i, answer in zip(asked, answers, strict=True):
                 found[i] = answer
 
-        kept: dict[Ref, int] = {}
-        others = list[int]()
-        for i, each in enumerate(refs):
-            if opened.outbox is None or not concerns(each):
-                others.append(i)
-            elif (first := kept.setdefault(each, i)) == i:
-                ask([i], one)
-            else:  # it was asked for already
-                found[i] = CancelResult.GONE if found[first] is CancelResult.CANCELLED else found[first]
+        for i in waiting.values():
+            ask([i], one)
         if others:
             ask(others, many)
+        for i, first in again.items():
+            found[i] = CancelResult.GONE if found[first] is CancelResult.CANCELLED else found[first]
+            unsure.update({i} if first in unsure else ())
         if short:
             sure = [None if i in unsure else answer for i, answer in enumerate(found)]
             answers = sure if len(unsure) < len(refs) else ()
