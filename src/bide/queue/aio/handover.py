@@ -178,11 +178,10 @@ class AsyncHandover:
             if self.away.answering([each], ends):
                 if name in stuck or time.monotonic() > self._until:
                     ends.append(end_of(each[0], "release", SOON))
-                    stuck.add(name)
-                    continue
-                await self._put([each], ends, now, stuck)
-                if ends[-1].verdict != "release":
-                    continue
+                else:
+                    await self._put([each], ends, now, stuck)
+                    if ends[-1].verdict != "release":
+                        continue
             if name.key is not None:
                 stuck.add(name)
 

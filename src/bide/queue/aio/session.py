@@ -269,12 +269,7 @@ class AsyncSession:
         if opened.outbox is None:
             return await many(refs)
         found: list[CancelResult | None] = [None] * len(refs)
-        waiting, again, others = dict[Ref, int](), dict[int, int](), list[int]()
-        for i, each in enumerate(refs):
-            if not concerns(each):
-                others.append(i)
-            elif (first := waiting.setdefault(each, i)) != i:
-                again[i] = first
+        waiting, again, others = _parted(refs)
         short: list[ConfirmTimeout] = []
         unsure = set[int]()  # which of them were done and not confirmed
 
@@ -339,3 +334,14 @@ class AsyncSession:
         else:
             [stored] = await opened.engine.get([which])
         return None if stored is None else info(stored, self.setup.envelope)
+
+
+def _parted(refs: Sequence[Ref]) -> tuple[dict[Ref, int], dict[int, int], list[int]]:
+    """Where those of an outbox are; where they are named again, and where they were first; where all others are."""
+    waiting, again, others = dict[Ref, int](), dict[int, int](), list[int]()
+    for i, each in enumerate(refs):
+        if not concerns(each):
+            others.append(i)
+        elif (first := waiting.setdefault(each, i)) != i:
+            again[i] = first
+    return waiting, again, others
