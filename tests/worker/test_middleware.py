@@ -265,7 +265,7 @@ async def test_one_that_gives_up_on_a_thread_has_to_wait_until_the_thread_is_fre
     lock = threading.Lock()
 
     async def impatient(delivery: Any, handle: Any) -> None:
-        await asyncio.wait_for(handle(), 0.02)
+        await asyncio.wait_for(handle(), None if let_go.is_set() else 0.02)
 
     @memory.task("s", max_attempts=1)
     def handle() -> None:
