@@ -8,7 +8,7 @@ floors, but it passes over imports under TYPE_CHECKING and knows nothing of attr
 import ast
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ class Module(NamedTuple):
     name: str
     room: str
     path: Path
-    tree: ast.Module
+    nodes: Sequence[ast.AST]  # of all its code
 
 
 def modules(root: Path) -> dict[str, Module]:
@@ -33,13 +33,13 @@ def modules(root: Path) -> dict[str, Module]:
         parts = path.relative_to(root / "src").with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         room = "/".join([part for part in parts[1:-1] if part not in ("aio", "sync")][:2]) or "bide"
-        found[name] = Module(name, room, path.relative_to(root), ast.parse(path.read_bytes()))
+        found[name] = Module(name, room, path.relative_to(root), list(ast.walk(ast.parse(path.read_bytes()))))
     return found
 
 
 def imported(module: Module, known: Iterable[str]) -> Iterator[tuple[str, str]]:
     """The modules of the package that this one imports, wherever in its file; and what it takes from each."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             yield from ((each.name, "") for each in node.names if each.name in known)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
@@ -92,9 +92,9 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__") and name not in NOT_OURS
 
 
-def defined(tree: ast.Module) -> Iterator[str]:
+def defined(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """The private names that a file gives to something of its own."""
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 yield name
@@ -109,11 +109,11 @@ def defined(tree: ast.Module) -> Iterator[str]:
 def private_faults(all_of_them: Mapping[str, Module], known: frozenset[tuple[str, str]]) -> Iterator[str]:
     owners: defaultdict[str, set[str]] = defaultdict(set)
     for module in all_of_them.values():
-        for name in filter(is_private, defined(module.tree)):
+        for name in filter(is_private, defined(module.nodes)):
             owners[name].add(module.room)
     met = set()
     for module in all_of_them.values():
-        used = [(node.lineno, node.attr) for node in ast.walk(module.tree) if isinstance(node, ast.Attribute)]
+        used = [(node.lineno, node.attr) for node in module.nodes if isinstance(node, ast.Attribute)]
         taken = [(1, name) for other, name in imported(module, all_of_them) if all_of_them[other].room != module.room]
         for line, name in filter(lambda use: is_private(use[1]), [*used, *taken]):
             if name in owners and not any(f"{owner}/".startswith(f"{module.room}/") for owner in owners[name]):
