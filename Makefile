@@ -25,10 +25,10 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 # What Python has compiled is kept: the tests start it thousands of times, and each time would compile all of bide.
 export PYTHONDONTWRITEBYTECODE :=
 
-# Two processes for each core, since tests wait more than they work; each with servers of its own.
+# Two processes for each core, since tests wait more than they work; each with servers of its own: see tests/share.py.
 CORES := $(shell "$(PYTHON)" -c "import os; print(min(8, os.cpu_count() or 1))" 2>/dev/null)
 PROCESSES := $(shell "$(PYTHON)" -c "import os; print(min(8, 2 * (os.cpu_count() or 1)))" 2>/dev/null)
-PARALLEL := --numprocesses $(or $(PROCESSES),1) --dist worksteal
+PARALLEL := --numprocesses $(or $(PROCESSES),1) --dist loadfile
 
 .PHONY: help
 help: ## show this list
@@ -96,7 +96,7 @@ STEPS := mypy yardsticks site pyright public docs translations lint-imports room
 .PHONY: check
 check: .venv/.dev ## format, lint, types, import rules, limits, yardsticks, the public API, generated files, the site, unit tests; about a minute
 	@$(MAKE) --no-print-directory --jobs=$(or $(CORES),1) $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(STEPS:%=check-%)
-	$(call step,unit tests,$(BIN)/pytest tests/unit -q $(PARALLEL))
+	$(call step,unit tests,$(BIN)/pytest tests/unit -q --numprocesses $(or $(CORES),1) --dist worksteal)
 
 .PHONY: $(STEPS:%=check-%)
 check-ruff-format:
@@ -183,7 +183,7 @@ $(BIN)/python: | prerequisites
 
 .venv/.dev: pyproject.toml | $(BIN)/python
 	@echo "== installing bide and the tools that check it"
-	@$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	@$(BIN)/python -m pip install --quiet --no-compile --editable ".[dev]"
 	@touch $@ .venv/.demo
 
 # An environment for each Python: the one on the PATH, or the newest one that pyenv has. That of .venv is there already.

@@ -2,27 +2,26 @@
 
 The tests of one name, one engine and one folder are one test with other parameters, or in the other colour; so are those of the
 contract for an engine that is reached or set up in other ways, which are marked as `variant`. It runs as many of them as take a
-core for ENOUGH together, and one at least: always the same. It leaves out what takes longer than LONG. What a test takes is in
-tests/durations.json (see tests/times.py). The judges of judges, in tests/negative, and tests marked as `always` run all
-the same.
+core for ENOUGH together, and one at least: always the same. It leaves out what takes longer than LONG, unless it is marked as
+`always`. What a test takes is in tests/durations.json (see tests/times.py). The judges of judges, in tests/negative, run all.
 """
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pytest
 
 from tests.times import kin_of, recorded
 
 ENOUGH = 0.1  # seconds of a core
-LONG = 2.0
+LONG = 1.0
 WHOLE = "tests/negative/"
 
 
-def chosen(tests: Mapping[str, str], durations: Mapping[str, float]) -> set[str]:
+def chosen(tests: Mapping[str, str], durations: Mapping[str, float], always: Collection[str] = ()) -> set[str]:
     """Those that run, of tests with their kin. Which ones does not change when others are added, but for those that these take
-    the place of.
+    the place of. `always`: the kin of which one runs however long it takes.
     """
     run: set[str] = set()
     kins: dict[str, list[str]] = defaultdict(list)
@@ -30,7 +29,7 @@ def chosen(tests: Mapping[str, str], durations: Mapping[str, float]) -> set[str]
         kins[kin].append(test)
     for kin, each in kins.items():
         took = durations.get(kin, 0.0)
-        if took <= LONG:
+        if took <= LONG or kin in always:
             most = max(1, int(ENOUGH / took)) if took else len(each)
             run |= set(sorted(each, key=lambda test: hashlib.sha256(test.encode()).digest())[:most])
     return run
@@ -44,9 +43,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("brief"):
         return
-    always = [each for each in items if each.get_closest_marker("always")]
-    run = chosen({each.nodeid: kin_of(each) for each in items}, recorded()) - {each.nodeid for each in always}
+    kin = {each.nodeid: kin_of(each) for each in items}
+    run = chosen(kin, recorded().kin, {kin[each.nodeid] for each in items if each.get_closest_marker("always")})
     run |= {each.nodeid for each in items if each.nodeid.startswith(WHOLE)}
-    config.hook.pytest_deselected(items=[each for each in items if each.nodeid not in run and each not in always])
-    # The long ones first, or one process would be at them when all others have ended.
-    items[:] = [*always, *(each for each in items if each.nodeid in run and each not in always)]
+    config.hook.pytest_deselected(items=[each for each in items if each.nodeid not in run])
+    items[:] = [each for each in items if each.nodeid in run]

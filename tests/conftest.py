@@ -21,7 +21,7 @@ settings.load_profile("bide")
 if (folder := memory()) is not None:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(folder))  # what tests write to a disk would wait for it again and again
 
-pytest_plugins = ["tests.times", "tests.brief", "tests.servers.fixtures", "tests.servers.rabbitmq_fixtures"]
+pytest_plugins = ["tests.times", "tests.brief", "tests.share", "tests.servers.fixtures", "tests.servers.rabbitmq_fixtures"]
 
 
 def pytest_configure() -> None:

@@ -1,11 +1,14 @@
-"""What tests take of a core, with the servers that they start: told by folder at the end, and noted by `pytest --record`."""
+"""What tests take of a core, with the servers that they start: told by folder at the end, and noted by `pytest --record`.
+
+The record also has how long the tests of a file last, one after the other.
+"""
 
 import json
 import os
 from collections import defaultdict
 from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -21,6 +24,11 @@ BUDGETS: Mapping[str, int] = {
     "adopt": 25, "rabbitmq": 55, "move": 25, "mistakes": 25, "examples": 15, "tasks": 15, "servers": 10, "model": 10,
     "roads": 5, "timers": 5, "delays": 3, "policies": 3,
 }  # fmt: skip
+
+
+class Record(NamedTuple):
+    kin: Mapping[str, float]  # seconds of a core that each of them takes, unless that is little
+    files: Mapping[str, float]  # seconds, also of those in which its tests wait
 
 
 def kin_of(item: pytest.Item) -> str:
@@ -45,19 +53,24 @@ def _name(test: str) -> str:
     return test.split("[", maxsplit=1)[0].rsplit("::", maxsplit=1)[-1]
 
 
-def recorded() -> dict[str, float]:
-    """What a test takes of a core, by its kin, unless that is little."""
-    found: dict[str, float] = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
-    return found
+def file_of(test: str) -> str:
+    return test.partition("::")[0]
 
 
-def noted(known: Mapping[str, float], took: Mapping[str, float], kin: Mapping[str, str]) -> dict[str, float]:
+def recorded() -> Record:
+    return Record(**json.loads(DURATIONS.read_text(encoding="utf-8"))) if DURATIONS.exists() else Record({}, {})
+
+
+def noted(known: Record, took: Mapping[str, float], lasted: Mapping[str, float], kin: Mapping[str, str]) -> Record:
     """The record after a run of some tests, or of all. `kin`: of each test."""
     kins: dict[str, list[float]] = defaultdict(list)
+    files: dict[str, float] = defaultdict(float)
     for test, seconds in took.items():
         kins[kin[test]].append(seconds)
-    left = {each: seconds for each, seconds in known.items() if each not in kins}
-    return left | {each: round(sum(some) / len(some), 3) for each, some in kins.items() if sum(some) > SMALL}
+        files[file_of(test)] += lasted[test]
+    left = {each: seconds for each, seconds in known.kin.items() if each not in kins}
+    found = {each: round(sum(some) / len(some), 3) for each, some in kins.items() if sum(some) > SMALL}
+    return Record(left | found, {**known.files, **{file: round(seconds, 1) for file, seconds in files.items()}})
 
 
 def over(spent: Mapping[str, float]) -> list[str]:
@@ -86,6 +99,7 @@ class Times:
         self._brief: bool = config.getoption("brief")
         self._worker = hasattr(config, "workerinput")
         self._took: dict[str, float] = defaultdict(float)
+        self._lasted: dict[str, float] = defaultdict(float)
         self._kin: dict[str, str] = {}
 
     @pytest.hookimpl(wrapper=True)
@@ -102,6 +116,7 @@ class Times:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._lasted[report.nodeid] += report.duration
         if report.when == "teardown":
             told: dict[str, Any] = dict(report.user_properties)
             self._took[report.nodeid] += told.get("core", 0.0)
@@ -109,14 +124,16 @@ class Times:
 
     def pytest_sessionfinish(self) -> None:
         if self._record and not self._worker:
-            found = noted(recorded(), self._took, self._kin)
-            DURATIONS.write_text(json.dumps(found, indent=0, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+            found = noted(recorded(), self._took, self._lasted, self._kin)
+            DURATIONS.write_text(
+                json.dumps(found._asdict(), indent=0, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8"
+            )
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         folders: dict[str, float] = defaultdict(float)
         files: dict[str, float] = defaultdict(float)
         for test, took in self._took.items():
-            file = test.partition("::")[0]
+            file = file_of(test)
             files[file] += took
             folders[file.split("/")[1]] += took
         if len(files) > SLOWEST:

@@ -1,7 +1,7 @@
 """What `make test` runs of all tests, and what is noted of them."""
 
 from tests.brief import ENOUGH, LONG, chosen
-from tests.times import BUDGETS, kin_of_test, kin_of_variant, noted, over
+from tests.times import BUDGETS, Record, kin_of_test, kin_of_variant, noted, over
 
 MANY = [f"tests/redis/test_cancel_keys.py::test_it[{n}]" for n in range(100)]
 KIN = kin_of_test(MANY[0])
@@ -42,13 +42,22 @@ def test_of_what_takes_more_always_the_same_few_run() -> None:
 def test_one_at_least_runs_unless_it_is_long() -> None:
     assert len(chosen(kin_of_all(*MANY), {KIN: LONG})) == 1
     assert chosen(kin_of_all(*MANY), {KIN: LONG + 0.1}) == set()
+    assert len(chosen(kin_of_all(*MANY), {KIN: LONG + 0.1}, always={KIN})) == 1
 
 
 def test_the_record_has_what_does_not_take_little() -> None:
     little = {"tests/a/test_b.py::test_d[0]": 0.01, "tests/a/test_b.py::test_d[1]": 0.01}
-    known = {"tests/a/test_b…::test_d": 1.0, "tests/z/test_z…::test_z": 1.0}
-    assert noted(known, little, kin_of_all(*little)) == {"tests/z/test_z…::test_z": 1.0}
-    assert noted({}, dict.fromkeys(MANY, 0.1), kin_of_all(*MANY)) == {KIN: 0.1}
+    known = Record({"tests/a/test_b…::test_d": 1.0, "tests/z/test_z…::test_z": 1.0}, {})
+    assert noted(known, little, little, kin_of_all(*little)).kin == {"tests/z/test_z…::test_z": 1.0}
+    often = dict.fromkeys(MANY, 0.1)
+    assert noted(Record({}, {}), often, often, kin_of_all(*MANY)).kin == {KIN: 0.1}
+
+
+def test_the_record_has_how_long_the_tests_of_a_file_last() -> None:
+    known = Record({}, {"tests/a/test_b.py": 9.0, "tests/z/test_z.py": 1.0})
+    took = {"tests/a/test_b.py::test_d[0]": 0.01, "tests/a/test_b.py::test_e": 0.01}
+    lasted = {"tests/a/test_b.py::test_d[0]": 2.0, "tests/a/test_b.py::test_e": 0.5}
+    assert noted(known, took, lasted, kin_of_all(*took)).files == {"tests/a/test_b.py": 2.5, "tests/z/test_z.py": 1.0}
 
 
 def test_a_folder_that_takes_more_than_its_budget_is_named() -> None:
