@@ -37,6 +37,7 @@ def fail_over(
     return judge(crowd)
 
 
+@pytest.mark.always
 def test_a_failover_to_a_synchronous_standby_loses_claims_and_nothing_else(
     new_postgres: NewPostgres, new_standby: NewStandby, tmp_path: Path
 ) -> None:

@@ -47,6 +47,7 @@ def play(fault: Callable[[PostgresServer], None], times: int, crowd: Crowd, serv
     assert outcome.report.counts["undone"] == 0
 
 
+@pytest.mark.always
 @pytest.mark.parametrize("fault", [kill_server, crash_backend])
 def test_a_server_that_is_killed_loses_claims_and_nothing_else(
     fault: Callable[[PostgresServer], None], new_postgres: NewPostgres, tmp_path: Path

@@ -1,5 +1,6 @@
 """Relays that are killed at any time: of each key the last send wins, and what was cancelled is not sent any more."""
 
+import os
 import random
 import time
 from collections.abc import Callable
@@ -35,8 +36,9 @@ RELAY = """
                 queue.relay(wait=False)
             except BideError:
                 pass
+            time.sleep(0.01)
 """
-SECONDS = 12.0
+SECONDS = 30.0 if os.environ.get("BIDE_LONG") else 8.0
 KEYS = 30
 
 

@@ -75,6 +75,7 @@ async def all_packed(url: str, many: int) -> bool:
     return False
 
 
+@pytest.mark.always
 async def test_a_worker_whose_handlers_ack_in_their_transactions_goes_on(small_url: str, postgres_url: str) -> None:
     queue = Queue(small_url)
     together = threading.Barrier(POOL)

@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from bide import Queue
 from bide.prove import check
 from bide.prove.workload import run
 
 
+@pytest.mark.always
 def test_a_run_with_dying_receivers_keeps_every_promise(tmp_path: Path) -> None:
     report = check(run(lambda: Queue("memory://history"), tmp_path, seed=1), steady=True)
     assert report.valid is True, str(report)

@@ -78,6 +78,7 @@ class Calls(Hook):
             self.called.update(each.waiter for each in call.answer.called)
 
 
+@pytest.mark.always
 def test_any_number_of_waiters_that_were_killed_costs_no_more_than_one_turn(url: str, programs: list[Program]) -> None:
     calls = Calls()
     for each in programs:

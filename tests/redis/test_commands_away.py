@@ -27,6 +27,7 @@ async def bide(url: str, *arguments: str, stdin: str = "") -> Ended:
     return await asyncio.to_thread(run)
 
 
+@pytest.mark.always
 @pytest.mark.parametrize(
     ("command", "done"),
     [

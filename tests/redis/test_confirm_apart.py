@@ -17,6 +17,7 @@ EACH = 5  # messages of each shard
 pytestmark = pytest.mark.timeout(120)
 
 
+@pytest.mark.always
 @pytest.mark.parametrize("colour", COLOURS)
 async def test_each_send_gets_the_answer_of_its_own_shard(new_cluster: NewCluster, colour: str) -> None:
     cluster = new_cluster(SHARDS, 1)

@@ -209,6 +209,7 @@ def test_slots_without_a_node_are_named(new_cluster: NewCluster) -> None:
     assert (told.value, told.level) == ("no node has 0, 12000-12009", "bad")
 
 
+@pytest.mark.always
 def test_a_frozen_node_does_not_hold_the_doctor_up(new_cluster: NewCluster) -> None:
     cluster = new_cluster()
     with Queue(cluster.url) as queue:

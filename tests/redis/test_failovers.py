@@ -124,9 +124,18 @@ def test_a_cluster_loses_only_what_was_not_confirmed(new_cluster: NewCluster, tm
 
 
 @pytest.mark.always
-@pytest.mark.parametrize("receiver", ["worker", "sync listen"])
-def test_receivers_go_on_with_the_other_shards_while_a_master_is_away(receiver: str, new_cluster: NewCluster) -> None:
-    cluster = new_cluster(cluster_require_full_coverage="no", cluster_node_timeout=5_000)
+def test_a_worker_goes_on_with_the_other_shards_while_a_master_is_away(new_cluster: NewCluster) -> None:
+    assert rounds_without_a_master("worker", new_cluster) > 2
+
+
+@pytest.mark.always
+def test_a_listener_goes_on_with_the_other_shards_while_a_master_is_away(new_cluster: NewCluster) -> None:
+    assert rounds_without_a_master("sync listen", new_cluster) > 0  # it waits until the ack that was under way is answered
+
+
+def rounds_without_a_master(receiver: str, new_cluster: NewCluster) -> int:
+    """How often each of the others' shards gave something until a replica was promoted."""
+    cluster = new_cluster(cluster_require_full_coverage="no", cluster_node_timeout=3_000)
     with at_work(receiver, cluster.url) as crew:
         crew.wait_for(ALL)
         old, shard, others = away_from_now_on(cluster)
@@ -142,7 +151,7 @@ def test_receivers_go_on_with_the_other_shards_while_a_master_is_away(receiver: 
         cluster.restart(old)
         crew.wait_for({shard})
     print(f"{receiver}: {speed:.0f} messages a second of the other shards in {seconds:.1f} s without shard {shard}")
-    assert rounds > (2 if receiver == "worker" else 0)  # a listener waits until the ack that was under way is answered
+    return rounds
 
 
 @pytest.mark.parametrize("receiver", ["worker", "sync listen"])

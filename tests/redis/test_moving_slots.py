@@ -163,6 +163,7 @@ async def free_at(queue: AsyncQueue, lock: str) -> float:
     return time.monotonic() + (told.value.remaining or 0.0)
 
 
+@pytest.mark.always
 @pytest.mark.parametrize("colour", COLOURS)
 async def test_locks_in_other_shards_are_renewed_while_a_slot_is_half_moved(
     masters: RedisCluster, masters_url: str, colour: str

@@ -15,6 +15,7 @@ from tests.redis.away import keys_of
 from tests.servers.fixtures import NewRedis
 
 
+@pytest.mark.always
 def test_a_message_that_fills_the_server_while_it_is_read_keeps_no_others_back(new_redis: NewRedis, tmp_path: Path) -> None:
     server = new_redis(maxmemory_policy="noeviction")
     with server.client() as client:

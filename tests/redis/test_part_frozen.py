@@ -9,7 +9,7 @@ from tests.redis.part_away import NONE, Crowd, node_of, report, verdict
 from tests.servers.fixtures import NewCluster
 
 LONG = os.environ.get("BIDE_LONG")
-AWAY = 40.0 if LONG else 24.0  # seconds: more than the patience of 15 that calls have, and than leases of 8
+AWAY = 40.0 if LONG else 20.0  # seconds: more than the patience of 15 that calls have, and than leases of 8
 slow = pytest.mark.slow
 pytestmark = pytest.mark.timeout(400)
 

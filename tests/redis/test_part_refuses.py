@@ -525,6 +525,7 @@ async def test_a_program_does_not_start_if_all_servers_that_answer_refuse_its_pa
                 await other.do("send", "t", 1)
 
 
+@pytest.mark.always
 @pytest.mark.parametrize("shard", [1, 2])
 @full_ones_do_it
 async def test_a_reshard_of_which_a_server_takes_no_word_has_begun(

@@ -313,6 +313,7 @@ async def test_a_message_whose_result_is_for_a_shard_that_is_away_keeps_no_slot(
     assert set(calls.counts.values()) == {1}
 
 
+@pytest.mark.always
 @pytest.mark.parametrize("limit", LIMITS)
 async def test_a_worker_goes_on_with_what_needs_only_other_shards(masters: RedisCluster, url: str, limit: str) -> None:
     done: dict[int, float] = {}
@@ -369,6 +370,7 @@ async def test_a_worker_goes_on_with_what_needs_only_other_shards(masters: Redis
             await handled(sent, 30)
 
 
+@pytest.mark.always
 async def test_counts_and_pages_name_the_server_that_is_missing(masters: RedisCluster, url: str) -> None:
     async with AsyncQueue(url) as queue:
         for shard in range(SHARDS):

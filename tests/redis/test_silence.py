@@ -54,6 +54,7 @@ async def test_a_receiver_whose_idle_connection_was_forgotten_gets_what_comes(
         assert await receiving == "late"
 
 
+@pytest.mark.always
 async def test_a_producer_finds_out_by_itself_that_a_shard_is_back(redis_cluster_url: str) -> None:
     """Messages without a key go to the others meanwhile."""
     async with AsyncQueue(redis_cluster_url) as queue, asyncio.timeout(PATIENCE):

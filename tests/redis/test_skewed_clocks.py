@@ -3,6 +3,8 @@
 from collections import defaultdict
 from contextlib import ExitStack
 
+import pytest
+
 from bide import Queue, Worker, current
 from bide.clock import epoch_ms
 from bide.engines.redis.protocol.encoding import name_of
@@ -16,6 +18,7 @@ SCHEDULES = [f"tick{number}" for number in range(9)]
 CALLS = 4
 
 
+@pytest.mark.always
 async def test_each_schedule_goes_on() -> None:
     needs_program("redis-server")
     with ExitStack() as stack:

@@ -288,6 +288,7 @@ async def test_of_a_server_that_falls_silent_after_a_shard_has_done_it_one_thing
         assert "Nothing was done" not in str(told.value)
 
 
+@pytest.mark.always
 @both_colours
 async def test_what_a_server_answered_or_that_it_did_not_is_told_as_it_is_now(
     masters: RedisCluster, masters_url: str, colour: str

@@ -134,6 +134,7 @@ async def test_a_command_names_the_server(group: RedisCluster) -> None:
     )
 
 
+@pytest.mark.always
 async def test_the_json_of_what_is_not_confirmed(group: RedisCluster) -> None:
     url = f"{group.url}?namespace={next(names)}&{SOON}"
     async with AsyncQueue(url) as queue:

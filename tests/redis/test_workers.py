@@ -36,6 +36,7 @@ def came_back(shop: Shop, killed: float) -> float:
     return max(line.at for line in again) - killed
 
 
+@pytest.mark.always
 def test_what_a_killed_worker_held_is_back_when_its_lease_has_ended(shop: Shop) -> None:
     worker = shop.start("--lease", "2s", "--concurrency", str(HELD))
     first = shop.said("got", count=HELD)

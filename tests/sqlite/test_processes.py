@@ -69,6 +69,7 @@ CONSUME = {
 }
 
 
+@pytest.mark.always
 def test_sync_and_async_processes_share_a_file(start: Start, url: str, path: Path) -> None:
     consumers = {colour: start(CONSUME[colour], url, f"stop-{colour}") for colour in CONSUME}
     producers = [start(PRODUCE["sync"], url, 0, 1_000), start(PRODUCE["async"], url, 1_000, 2_000)]

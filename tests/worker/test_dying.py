@@ -125,6 +125,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
         yield made
 
 
+@pytest.mark.always
 @pytest.mark.parametrize(
     "how",
     [pytest.param("exit", marks=slow), "exit.beside", "interrupt", "stop.loop", "cancel.all", "segfault", "kill"],

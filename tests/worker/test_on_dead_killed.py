@@ -111,6 +111,7 @@ def start(shop: Shop, *more: str, lease: str = "100s", grace: str = "2s") -> Run
     return shop.start("--processes", "1", "--lease", lease, "--grace", grace, *more)
 
 
+@pytest.mark.always
 @pytest.mark.parametrize(
     ("topic", "how", "attempts", "said"),
     [

@@ -348,6 +348,7 @@ def test_no_file_is_left_behind(shop: Shop, tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "temporary") == []
 
 
+@pytest.mark.always
 def test_a_handler_that_keeps_pythons_lock_for_longer_than_its_lease_keeps_its_message(shop: Shop) -> None:
     worker = shop.start("--processes", "2", "--topics", "freeze", "--lease", "1s", "--grace", "5s")
     children(worker, 2)
@@ -360,6 +361,7 @@ def test_a_handler_that_keeps_pythons_lock_for_longer_than_its_lease_keeps_its_m
     assert worker.stop()[0] == 0
 
 
+@pytest.mark.always
 def test_a_process_that_is_frozen_for_ten_leases_is_killed_and_what_it_held_given_back(shop: Shop) -> None:
     worker = shop.start("--processes", "2", "--topics", "freeze,wait", "--lease", "200ms", "--grace", "5s")
     first = children(worker, 2)
