@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, BadOption, Call, CancelResult, ConfirmTimeout, Hook, OutcomeUnknown, Outgoing, Queue, Unsupported
+from bide import AsyncQueue, BadOption, Call, CancelResult, Hook, OutcomeUnknown, Outgoing, Queue
 from bide.queue import outbox
 from tests.queue.test_outbox_handed_on import die
 
@@ -127,66 +127,3 @@ async def test_a_cancel_whose_hook_spoils_the_message_is_not_sure_what_the_queue
             assert relay.stats("t").ready == 1
             if key is not None:
                 assert await queue.cancel(topic="t", key=key) is CancelResult.CANCELLED
-
-
-async def test_a_cancel_of_many_that_fails_at_one_tells_what_became_of_the_others(
-    make_queue: Callable[..., Any], store: str, own: sqlite3.Connection, tmp_path: Path
-) -> None:
-    hook = Spoils()
-    async with make_queue(f"memory://{tmp_path.name}", outbox=store, hooks=[hook]) as queue:
-        hook.bad = None
-        waiting = [(await queue.send("t", body, connection=own)).id for body in ("one", "bad", "three")]
-        own.commit()
-        there = (await queue.send("t", "four")).id
-        hook.bad = "bad"
-        with pytest.raises(OutcomeUnknown, match=r"Others of the batch were done and 2 were not tried\.") as caught:
-            await queue.cancel_many([*waiting, there])
-        assert caught.value.answers == [CancelResult.CANCELLED, None, None, None]
-
-
-async def test_a_cancel_of_many_that_does_nothing_tells_so(make_queue: Callable[..., Any], store: str, tmp_path: Path) -> None:
-    async with make_queue(f"memory://{tmp_path.name}", outbox=store) as queue:
-        sent = [
-            each.id for first in range(0, 2_499, 1_000) for each in await queue.send_many("t", range(min(1_000, 2_499 - first)))
-        ]
-        with pytest.raises(Unsupported, match=r"2,499 were not tried\.$"):
-            await queue.cancel_many(["outbox-gone", *sent])
-        with pytest.raises(Unsupported, match=r"1 was not tried\.$"):
-            await queue.cancel_many([sent[0], "outbox-gone"])
-        assert (await queue.stats("t")).ready == 2_499
-
-
-async def test_an_id_of_an_outbox_that_is_named_twice_is_cancelled_once(
-    make_queue: Callable[..., Any], store: str, own: sqlite3.Connection, tmp_path: Path
-) -> None:
-    async with make_queue(f"memory://{tmp_path.name}", outbox=store) as queue:
-        waiting = (await queue.send("t", 1, connection=own)).id
-        own.commit()
-        there = (await queue.send("t", 2)).id
-        answers = await queue.cancel_many([waiting, there, waiting, there])
-        assert answers == [CancelResult.CANCELLED, CancelResult.CANCELLED, CancelResult.GONE, CancelResult.GONE]
-
-
-def test_a_cancel_of_many_goes_on_behind_an_outbox_that_does_not_confirm(
-    store: str, own: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Queue(f"memory://{tmp_path.name}", outbox=store) as queue:
-        waiting = [queue.send("t", number, connection=own).id for number in range(3)]
-        own.commit()
-        there = [queue.send("t", number).id for number in range(2)]
-        found = queue.session.open().outbox
-        assert found is not None
-        cancel = found.waiting.cancel
-
-        def unconfirmed(*args: Any) -> Any:
-            raise ConfirmTimeout("Not confirmed.", done=[cancel(*args)])
-
-        monkeypatch.setattr(found.waiting, "cancel", unconfirmed)
-        with pytest.raises(ConfirmTimeout, match=r"^Not confirmed\.$") as caught:
-            queue.cancel_many([waiting[0], *there])
-        assert caught.value.done == [CancelResult.CANCELLED] * 3
-        assert caught.value.answers == [None, CancelResult.CANCELLED, CancelResult.CANCELLED]
-        assert queue.stats("t").ready == 0
-        with pytest.raises(OutcomeUnknown, match=r"^Not confirmed\. 2 were not tried\.$") as one:
-            queue.cancel_many([waiting[1], waiting[2], *there[:1]])
-        assert one.value.done == [CancelResult.CANCELLED, None, None]

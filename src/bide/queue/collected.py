@@ -1,10 +1,10 @@
-"""The answers to a batch that is done in parts, and the one error that is true of all of it."""
+"""The answers to a batch that is done in several calls, and the one error that is true of all of it."""
 
 from collections.abc import Sequence
 from typing import Generic, TypeVar, cast
 
-from bide.engines.base import NewMessage
-from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown, PartlySent
+from bide.engines.base import NewMessage, as_one
+from bide.errors import BideError, ConfirmTimeout, EngineError, OutcomeUnknown, PartlySent
 from bide.ids import lane
 from bide.types import Sent
 
@@ -12,6 +12,8 @@ R = TypeVar("R")
 
 
 class Collected(Generic[R]):
+    """The answers to a batch that is done in parts, one after the other, until one fails."""
+
     def __init__(self, count: int, new: Sequence[NewMessage] = ()) -> None:
         """`new`: the messages, if the batch is sent."""
         self._count = count
@@ -81,22 +83,57 @@ class Collected(Generic[R]):
             raise OutcomeUnknown(text, operations=told.operations, answers=told.answers, done=told.done) from error
 
 
-def of_part(error: BideError, asked: Sequence[int], answers: Sequence[object | None]) -> BideError:
-    """What to raise for all of a batch, of which a call about those that were `asked` failed. `answers`: of the others."""
-    if all(each is None for each in answers) and len(asked) == len(answers):
-        return error
-    known, done = list(answers), list(answers)
-    told = error if isinstance(error, OutcomeUnknown) else OutcomeUnknown("")
-    for place, heard in ((known, told.answers), (done, told.done or told.answers)):
-        for i, answer in zip(asked, heard, strict=False):
-            place[i] = answer
-    some = any(each is not None for each in known)
-    left = sum(each is None and i not in asked for i, each in enumerate(known))
-    untried = [f"{left:,} {'was' if left == 1 else 'were'} not tried"] if left else []
-    if not some and not isinstance(error, OutcomeUnknown):  # nothing was done at all
-        return type(error)(f"{error} {untried[0]}.") if untried else error
-    if isinstance(error, ConfirmTimeout) and not left:
-        return ConfirmTimeout(str(error), answers=known if some else (), done=done)
-    others = ["others of the batch were done"] if some and not told.answers else []
-    rest = " and ".join([*others, *untried])
-    return OutcomeUnknown(f"{error} {rest[:1].upper()}{rest[1:]}." if rest else str(error), answers=known, done=done)
+class Assembled(Generic[R]):
+    """The answers to a batch that is asked about in several calls, in any order."""
+
+    def __init__(self, count: int, *, part: bool = False) -> None:
+        """`part`: it is a part of a batch, whose error counts what was done."""
+        self._part = part
+        self._known: list[R | None] = [None] * count
+        self._done: list[R | None] = [None] * count  # the same, with what is not confirmed
+        self._left = set(range(count))  # not tried
+        self._errors: list[BideError] = []
+
+    def answer(self, asked: Sequence[int], answers: Sequence[R]) -> None:
+        """What a call says of those that were `asked`."""
+        self._left.difference_update(asked)
+        for i, answer in zip(asked, answers, strict=True):
+            self._known[i] = self._done[i] = answer
+
+    def fail(self, asked: Sequence[int], error: BideError) -> None:
+        """A call about these has failed. What it tells of others of its own counts."""
+        self._left.difference_update(asked)
+        self._errors.append(error)
+        told = error if isinstance(error, OutcomeUnknown) else OutcomeUnknown("")
+        for place, heard in ((self._known, told.answers), (self._done, told.done or told.answers)):
+            for i, answer in zip(asked, heard or [None] * len(asked), strict=True):
+                place[i] = answer
+
+    def result(self) -> list[R]:
+        """The answers. Raises one error, which is true of all of it, if a call has failed."""
+        if self._errors:
+            raise self._failure() from self._errors[0].__cause__
+        return cast("list[R]", self._known)
+
+    def _failure(self) -> BideError:
+        count, first = len(self._done), self._errors[0]
+        if count == len(self._errors) == 1:
+            return first
+        done = [each for each in self._done if each is not None]
+        unconfirmed = len(done) - sum(each is not None for each in self._known)
+        were = "answered" if any(not each for each in done) else "done"  # some changed nothing
+        lost = [each for each in self._errors if not isinstance(each, ConfirmTimeout)]
+        if not lost:
+            text = f"All {count:,} were {were}, but {unconfirmed:,} of them not confirmed: {first}"
+            answers = self._known if unconfirmed < count else ()
+            return ConfirmTimeout(str(first) if self._part else text, answers=answers, done=self._done)
+        whole, left = as_one(sorted(lost, key=lambda each: not isinstance(each, EngineError))), len(self._left)
+        short = f", {unconfirmed:,} of them not confirmed" if unconfirmed else ""
+        told = [f"{len(done):,} of {count:,} {'was' if len(done) == 1 else 'were'} {were}{short}"] if done else []
+        told += [f"{left:,} {'was' if left == 1 else 'were'} not tried"] if left else []
+        if self._part:
+            told = ["Others of the batch were done"] if done and not isinstance(first, OutcomeUnknown) else []
+        text = f"{whole} {' and '.join(told)}." if told else str(whole)
+        if done or isinstance(whole, OutcomeUnknown):
+            return OutcomeUnknown(text, answers=self._known, done=self._done)
+        return type(whole)(text) if told else whole

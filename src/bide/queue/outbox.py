@@ -58,6 +58,38 @@ def name_of(body: bytes) -> Name | None:
         return None
 
 
+def name(which: Ref) -> Name:
+    return Name(which.topic or "", which.key)
+
+
+def private(id: str) -> Ref:
+    """In the outbox, of an id that a sender was told."""
+    return Ref(id.removeprefix(PREFIX))
+
+
+def meant(which: Ref, found: Stored) -> Ref:
+    """One that has a key is named by it: what was sent before with its key would go on in its place."""
+    name = name_of(found.body)
+    if found.state == "dead" or name is None or name.key is None:
+        return which
+    return Ref(topic=name.topic, key=name.key)
+
+
+def missing(ids: Sequence[str]) -> Unsupported:
+    """What to say of ids that nothing in the outbox has."""
+    others = len(ids) - 1
+    if not others:
+        return Unsupported(
+            f"{ids[0]} is not in the outbox: its transaction is not committed or was rolled back, or the message was "
+            "handed on and has another id in the queue. Give messages a key, and name them by it."
+        )
+    return Unsupported(
+        f"{ids[0]} and {others:,} {'other' if others == 1 else 'others'} are not in the outbox: their transactions are not "
+        "committed or were rolled back, or the messages were handed on and have other ids in the queue. Give messages a key, "
+        "and name them by it."
+    )
+
+
 def claimed_of(each: Stored) -> Claimed:
     """What waits, as if it was claimed: by somebody who hands it on in place of a relay."""
     return Claimed(each.id, each.topic, each.body, each.headers, each.key, each.due, _sent_at(each), 1, NEVER, "")

@@ -2,22 +2,22 @@
 """What is under a queue: it opens the engine and lets go of it, and all that is sent, received and ended goes through it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from msgspec.structs import replace
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import End, Ended, Move, NewMessage, Ref
 from bide.engines.registry import Guarded
-from bide.errors import BadOption, BideError, ConfigError, ConfirmTimeout, Exists, Unavailable, Unsupported
+from bide.errors import BadOption, BideError, ConfigError, Exists, Unavailable, Unsupported
 from bide.queue.affinity import AsyncAffinity
+from bide.queue.aio.cancels import cancel_many
 from bide.queue.aio.opened import AsyncOpened
-from bide.queue.aio.parts import in_parts, may_be_stored, put_as_room_comes, put_in_parts, put_with_room
+from bide.queue.aio.parts import may_be_stored, put_as_room_comes, put_in_parts, put_with_room
 from bide.queue.aio.receiving import AsyncReceiver
 from bide.queue.aio.sent import askable
-from bide.queue.collected import Collected, of_part
 from bide.queue.deliveries import DEPENDS, depends_on
 from bide.queue.envelope import held, info
 from bide.queue.outbox import concerns
@@ -246,74 +246,17 @@ class AsyncSession:
 
     async def cancel(self, which: Ref, connection: object | None = None) -> CancelResult:
         opened = await self.open()
-        if opened.outbox is not None and concerns(which):
-            result = await opened.outbox.waiting.cancel(which, connection)
-        elif connection is not None:
-            [result] = await opened.engine.cancel([which], connection=connection)
-        else:
-            result = await opened.cancels.add(which)
-        if result is CancelResult.RUNNING and connection is None and await opened.receiver.take_back():
+        if connection is not None or (opened.outbox is not None and concerns(which)):
+            [result] = await cancel_many(opened, [which], connection)
+            return result
+        result = await opened.cancels.add(which)  # as most are cancelled
+        if result is CancelResult.RUNNING and await opened.receiver.take_back():
             return await self.cancel(which)
         return result
 
     async def cancel_many(self, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:
-        """By their ids. Those that an outbox gave are looked for there first, one by one, until one is not confirmed."""
-        opened = await self.open()
-
-        async def one(part: Sequence[Ref]) -> list[CancelResult]:
-            return [await self.cancel(each, connection) for each in part]
-
-        async def many(part: Sequence[Ref]) -> list[CancelResult]:
-            return await in_parts(lambda some: self._cancel_part(opened, some, connection), part, Collected(len(part)))
-
-        if opened.outbox is None:
-            return await many(refs)
-        found: list[CancelResult | None] = [None] * len(refs)
-        waiting, again, others = _parted(refs)
-        short: list[ConfirmTimeout] = []
-        unsure = set[int]()  # which of them were done and not confirmed
-
-        async def ask(asked: Sequence[int], cancel: Callable[[Sequence[Ref]], Awaitable[list[CancelResult]]]) -> None:
-            try:
-                answers = await cancel([refs[i] for i in asked])
-            except ConfirmTimeout as error:
-                if cancel is one and any(i > asked[0] for i in waiting.values()):
-                    raise of_part(error, asked, found) from error.__cause__
-                known = error.answers or [None] * len(asked)
-                unsure.update(i for i, answer in zip(asked, known, strict=True) if answer is None)
-                short.append(error)
-                answers = list(error.done or known)
-            except BideError as error:
-                raise of_part(error, asked, found) from error.__cause__
-            for i, answer in zip(asked, answers, strict=True):
-                found[i] = answer
-
-        for i in waiting.values():
-            await ask([i], one)
-        if others:
-            await ask(others, many)
-        for i, first in again.items():
-            found[i] = CancelResult.GONE if found[first] is CancelResult.CANCELLED else found[first]
-            unsure.update({i} if first in unsure else ())
-        if short:
-            sure = [None if i in unsure else answer for i, answer in enumerate(found)]
-            answers = sure if len(unsure) < len(refs) else ()
-            raise ConfirmTimeout(str(short[0]), answers=answers, done=found) from short[0].__cause__
-        return cast("list[CancelResult]", found)
-
-    async def _cancel_part(self, opened: AsyncOpened, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:
-        found: list[CancelResult | None] = list(await opened.engine.cancel(refs, connection=connection))
-        running = [i for i, answer in enumerate(found) if answer is CancelResult.RUNNING]
-        if connection is None and running and await opened.receiver.take_back():
-            for i in running:
-                found[i] = None  # until it is known
-            try:
-                answers = await opened.engine.cancel([refs[i] for i in running])
-            except BideError as error:
-                raise of_part(error, running, found) from error.__cause__
-            for i, answer in zip(running, answers, strict=True):
-                found[i] = answer
-        return cast("list[CancelResult]", found)
+        """By their ids."""
+        return await cancel_many(await self.open(), refs, connection)
 
     async def reschedule(self, move: Move, connection: object | None = None) -> RescheduleResult:
         opened = await self.open()
@@ -334,14 +277,3 @@ class AsyncSession:
         else:
             [stored] = await opened.engine.get([which])
         return None if stored is None else info(stored, self.setup.envelope)
-
-
-def _parted(refs: Sequence[Ref]) -> tuple[dict[Ref, int], dict[int, int], list[int]]:
-    """Where those of an outbox are; where they are named again, and where they were first; where all others are."""
-    waiting, again, others = dict[Ref, int](), dict[int, int](), list[int]()
-    for i, each in enumerate(refs):
-        if not concerns(each):
-            others.append(i)
-        elif (first := waiting.setdefault(each, i)) != i:
-            again[i] = first
-    return waiting, again, others

@@ -1,5 +1,5 @@
 # unasync: ../sync/waiting.py
-"""What waits in an outbox, by its id or by its key in the queue: it is cancelled, moved and shown as if it were there."""
+"""What waits in an outbox, by its id or by its key in the queue: it is moved and shown as if it were there."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import TypeAlias
@@ -8,19 +8,18 @@ from msgspec.structs import replace
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, End, Move, Ref, Stored
-from bide.engines.guard.hooks import BadHook
-from bide.errors import BadMessage, OutcomeUnknown, QueueFull, Unavailable, Unsupported
+from bide.errors import BideError, Unsupported
 from bide.queue import outbox
-from bide.types import CancelResult, RescheduleResult, Sent, State
+from bide.queue.withdrawn import Brought
+from bide.types import CancelResult, RescheduleResult, State
 
-Answer: TypeAlias = Sent | None
+Bring: TypeAlias = Callable[[Sequence[Stored], bool], Awaitable[list[Brought]]]
 STATES: tuple[State, ...] = ("ready", "leased", "scheduled", "ready")  # the last again: a relay may have given back meanwhile
 
 
 class AsyncWaiting:
-    """`bring`: hands one on, whoever has it, and it is sent once. It gives the queue's answer, or None if it has expired."""
-
-    def __init__(self, store: AsyncEngine, target: AsyncEngine, bring: Callable[[Stored, bool], Awaitable[Answer]]) -> None:
+    def __init__(self, store: AsyncEngine, target: AsyncEngine, bring: Bring) -> None:
+        """`bring`: hands them on, whoever has them."""
         self._store = store
         self._target = target
         self._bring = bring
@@ -49,75 +48,21 @@ class AsyncWaiting:
         found = {each.id: each async for each in self.each() if each.state != "dead" and outbox.name_of(each.body) in names}
         return [found[id] for id in sorted(found)]
 
-    async def cancel(self, which: Ref, connection: object | None) -> CancelResult:
-        """What is pending decides, as in the queue, where one with its key may run. What waits is handed on first, and
-        cancelled in the queue: a relay that has it, or had it and died, sends it by the same operation, so does nothing then.
-        """
-        await self._store.open()
-        if connection is not None:
-            return await self._cancel_joined(which, connection)
-        which, waiting = await self._meant(which)
-        results: list[CancelResult] = []
-        try:
-            await self._withdraw(waiting, results)
-            if which.id is None:
-                results += await self._target.cancel([which])
-            elif results == [CancelResult.GONE] and not self._target.capabilities.idempotent:
-                await self._found(which.id)  # a relay may have handed it on meanwhile
-        except (BadHook, QueueFull, Unavailable) as error:
-            if CancelResult.CANCELLED in results:
-                raise OutcomeUnknown(
-                    "What waited in the outbox is cancelled there. Whether the queue has it, or another message with its "
-                    f"key, is not known: cancel again by the key. {error}"
-                ) from error
-            raise
-        for decides in (CancelResult.CANCELLED, CancelResult.RUNNING, CancelResult.DEAD):
-            if decides in results:
-                return decides
-        return CancelResult.GONE
-
-    async def _cancel_joined(self, which: Ref, connection: object) -> CancelResult:
-        if which.id is not None:
-            [found] = await self._store.get([self._private(which.id)])  # None: it is not committed
-            if found is None or not found.attempt:
-                [result] = await self._store.cancel([self._private(which.id)], connection=connection)
-                if result is CancelResult.CANCELLED:
-                    return result
-        raise Unsupported(
-            "In a transaction only what waits in the outbox can be cancelled, by the id that send returned, and not while a "
-            "relay has it or tries it again. Cancel by the id or the key after the commit, without connection=."
-        )
-
-    async def _withdraw(self, waiting: Sequence[Stored], results: list[CancelResult]) -> None:
-        """All of them. Raises at the end, if the queue could not be asked about one."""
-        failed: BadHook | QueueFull | Unavailable | None = None
-        for each in waiting:
-            if each.state == "dead" or not self._target.capabilities.idempotent:
-                never = each.state == "dead" or not each.attempt  # in the queue
-                results += await self._store.cancel([Ref(each.id)]) if never else [CancelResult.RUNNING]
-                continue
-            if failed is not None:
-                results.append(await self.take_out(each.id))
-                continue
-            try:
-                sent = await self._bring(each, True)
-                results += [CancelResult.GONE] if sent is None else await self._target.cancel([Ref(sent.id)])
-            except (BadMessage, Unsupported, QueueFull, Unavailable) as error:
-                results.append(await self.take_out(each.id))
-                if isinstance(error, BadHook | QueueFull | Unavailable):  # else the queue does not have it
-                    failed = error
-        if failed is not None:
-            raise failed
-
-    async def take_out(self, id: str) -> CancelResult:
+    async def take_out(self, ids: Sequence[str]) -> list[CancelResult]:
         """Whoever has it: if a relay is handing it on, it does so by an operation that the queue knows, or nothing is known."""
-        [result] = await self._store.cancel([Ref(id)])
-        if result is CancelResult.RUNNING:
-            [held] = await self._store.get([Ref(id)])
-            if held is not None and held.token is not None:
-                ended = await self._store.settle([End(outbox.TOPIC, id, held.token, "done")])
-                return CancelResult.CANCELLED if ended == ["done"] else result
-        return result
+        refs = [Ref(id) for id in ids]
+        if not refs:
+            return []
+        results = await self._store.cancel(refs)
+        running = [i for i, result in enumerate(results) if result is CancelResult.RUNNING]
+        if running:
+            held = await self._store.get([refs[i] for i in running])
+            tokens = [(i, each.token) for i, each in zip(running, held, strict=True) if each is not None]
+            ends = [(i, End(outbox.TOPIC, ids[i], token, "done")) for i, token in tokens if token is not None]
+            ended = await self._store.settle([end for _, end in ends]) if ends else []
+            for (i, _), told in zip(ends, ended, strict=True):
+                results[i] = CancelResult.CANCELLED if told == "done" else results[i]
+        return results
 
     async def reschedule(self, move: Move, connection: object | None) -> RescheduleResult:
         """What waits is handed on first, and then moved in the queue."""
@@ -132,8 +77,13 @@ class AsyncWaiting:
         for each in waiting:
             if each.state == "dead":
                 return RescheduleResult.DEAD
-            sent = await self._bring(each, move.origin != "due")
-            if which.id is not None and sent is not None:
+            [sent] = await self._bring([each], move.origin != "due")
+            if isinstance(sent, BideError):
+                raise sent
+            if sent is None:
+                continue
+            await self.take_out([each.id])
+            if which.id is not None:
                 which = Ref(sent.id)
         move = replace(move, ref=which)
         [result] = await self._target.reschedule([move])
@@ -144,32 +94,24 @@ class AsyncWaiting:
         await self._store.open()
         if which.id is not None:
             return outbox.shown(await self._found(which.id), now)
-        waiting = await self.of([_name(which)])
+        waiting = await self.of([outbox.name(which)])
         [there] = await self._target.get([which])
         return there or next((each for each in (outbox.shown(each, now) for each in waiting) if each is not None), None)
 
     async def _meant(self, which: Ref) -> tuple[Ref, Sequence[Stored]]:
-        """One that has a key is named by it: what was sent before with its key would go on in its place."""
         if which.id is not None:
             found = await self._found(which.id)
-            name = outbox.name_of(found.body)
-            if found.state == "dead" or name is None or name.key is None:
+            which = outbox.meant(which, found)
+            if which.id is not None:
                 return which, [found]
-            which = Ref(topic=name.topic, key=name.key)
-        return which, await self.of([_name(which)])
+        return which, await self.of([outbox.name(which)])
+
+    async def find(self, ids: Sequence[str]) -> list[Stored | None]:
+        """By the ids that their senders were told."""
+        return await self._store.get([outbox.private(id) for id in ids])
 
     async def _found(self, id: str) -> Stored:
-        [found] = await self._store.get([self._private(id)])
+        [found] = await self.find([id])
         if found is None:
-            raise Unsupported(
-                f"{id} is not in the outbox: its transaction is not committed or was rolled back, or the message was "
-                "handed on and has another id in the queue. Give messages a key, and name them by it."
-            )
+            raise outbox.missing([id])
         return found
-
-    def _private(self, id: str) -> Ref:
-        return Ref(id.removeprefix(outbox.PREFIX))
-
-
-def _name(which: Ref) -> outbox.Name:
-    return outbox.Name(which.topic or "", which.key)

@@ -4,25 +4,23 @@
 import time
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
-from bide.engines.base import NewMessage, Stored
+from bide.engines.base import NewMessage
 from bide.engines.guard.hooks import Hooks
 from bide.engines.sync import Engine
-from bide.errors import ConfirmTimeout, ResultPending, ResultUnknown
+from bide.errors import ResultPending, ResultUnknown
 from bide.queue import outbox
 from bide.queue.away import Kept
 from bide.queue.batching import CLOSING
 from bide.queue.results import expected
 from bide.queue.setup import Setup
+from bide.queue.sync.brought import Bringing
 from bide.queue.sync.depending import Dependents
 from bide.queue.sync.keeping import Keeping
 from bide.queue.sync.relay import Relay, Relays
-from bide.queue.sync.turns import LEASE, Turns
+from bide.queue.sync.turns import Turns
 from bide.queue.sync.waiting import Waiting
+from bide.queue.sync.withdrawal import Cancel, Withdrawal
 from bide.types import Sent
-
-HELD = 5_000  # ms for which what is to be cancelled or moved is not delivered
 
 
 class Outbox:
@@ -37,6 +35,7 @@ class Outbox:
         self._keeping = keeping
         self._named = Keeping(store, Dependents(store))  # the ids that messages have since they were handed on
         self._names = False  # whether any that was handed on here is asked for
+        self._bring = Bringing(store, target, self._name).bring
         self.waiting: Waiting = Waiting(store, target, self._bring)
         self._turns = Turns(self.waiting, target)
         self.relays: Relays = Relays()
@@ -44,6 +43,11 @@ class Outbox:
     def relay(self) -> Relay:
         """A new one, for one call."""
         return Relay(self.store, self._target, self._name, self._tend, self._turns, self.relays)
+
+    def withdrawal(self, cancel: Cancel) -> Withdrawal:
+        """For one call. `cancel`: in the queue."""
+        idempotent = self._target.capabilities.idempotent
+        return Withdrawal(self.store, self.waiting, self._bring, cancel, idempotent=idempotent)
 
     def put(self, messages: Sequence[NewMessage], *, connection: object) -> list[Sent]:
         self.store.open()
@@ -69,23 +73,6 @@ class Outbox:
                 f"Nothing is known of {id}: its transaction is not committed or was rolled back, its task has no keep=, or its "
                 "time is over."
             ) from None
-
-    def _bring(self, each: Stored, briefly_held: bool) -> Sent | None:
-        """Hand on one that waits, whoever has it. `briefly_held`: it is not due at once, as it is to be changed now."""
-        claimed = outbox.claimed_of(each)
-        now = self.store.claim([outbox.NOBODY], 1, LEASE).now  # the time of its database: nothing is there
-        new = outbox.handed_on(claimed, now, once=True)
-        if new is None:
-            return None
-        if briefly_held and (new.delay if new.at is None else new.at - now) < HELD:
-            new = replace(new, at=None, delay=HELD)
-        try:
-            [sent] = self._target.put([new])
-        except ConfirmTimeout as error:
-            [sent] = error.done  # it is there; whether what follows is confirmed is told by that
-        self._name([(claimed, new)], [sent], now)
-        self.waiting.take_out(each.id)
-        return sent
 
     def _name(self, kept: Sequence[Kept], sent: Sequence[Sent], now: int) -> None:
         """Remember which ids they have now, of those whose results are kept. They leave the outbox after that."""

@@ -1,0 +1,88 @@
+# Generated from ../aio/brought.py by tools/unasync.py; change that file instead.
+"""Hands on what waits in an outbox and is to be cancelled or moved, whoever has it: in the queue it can be named."""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from bide.engines.base import Stored
+from bide.engines.sync import Engine
+from bide.errors import BadMessage, BideError, ConfirmTimeout, EngineError, OutcomeUnknown, QueueFull, Unsupported
+from bide.queue import outbox
+from bide.queue.away import Kept
+from bide.queue.sync.turns import LEASE
+from bide.queue.withdrawn import Brought, reason
+from bide.types import Sent
+
+HELD = 5_000  # ms for which what is to be cancelled or moved is not delivered
+
+Name: TypeAlias = Callable[[Sequence[Kept], Sequence[Sent], int], None]
+
+
+class Bringing:
+    def __init__(self, store: Engine, target: Engine, name: Name) -> None:
+        """`name`: remembers which ids messages have in the queue."""
+        self._store = store
+        self._target = target
+        self._name = name
+
+    def bring(self, some: Sequence[Stored], briefly_held: bool) -> list[Brought]:
+        """Each is sent once, and stays in the outbox until it is taken out. Gives the queue's answer or error to each, or None
+        if it has expired. `briefly_held`: it is not due at once, as it is to be changed now.
+        """
+        now = self._store.claim([outbox.NOBODY], 1, LEASE).now  # the time of its database: nothing is there
+        told: dict[str, Brought] = {}
+        kept: list[Kept] = []
+        for each in some:
+            claimed = outbox.claimed_of(each)
+            try:
+                new = outbox.handed_on(claimed, now, once=True)
+            except (BadMessage, Unsupported) as error:
+                told[each.id] = error
+                continue
+            if new is None:
+                told[each.id] = None
+                continue
+            if briefly_held and (new.delay if new.at is None else new.at - now) < HELD:
+                new = replace(new, at=None, delay=HELD)
+            kept.append((claimed, new))
+        self._put_all(kept, told)
+        there = [(each, sent) for each in kept if isinstance(sent := told[each[0].id], Sent)]
+        try:
+            if there:
+                self._name([each for each, _ in there], [sent for _, sent in there], now)
+        except BideError as error:
+            told |= {each[0].id: OutcomeUnknown(f"It is in the queue, but its outbox failed: {error}") for each, _ in there}
+        return [told[each.id] for each in some]
+
+    def _put_all(self, kept: Sequence[Kept], told: dict[str, Brought]) -> None:
+        """Together. Those that were refused with others are tried one by one, unless their part of the queue is away."""
+        away: dict[Hashable, BideError] = {}
+        for each in self._put(kept, told) if kept else ():
+            part, id = self._target.part_of(each[1]), each[0].id
+            if part in away:
+                told[id] = away[part]
+                continue
+            self._put([each], told)
+            error = told[id]
+            if isinstance(error, EngineError) and not isinstance(error, QueueFull):
+                away[part] = error
+
+    def _put(self, kept: Sequence[Kept], told: dict[str, Brought]) -> Sequence[Kept]:
+        """Gives those that are to be tried one by one."""
+        answers: Sequence[Sent | None] = ()
+        failed: BideError | None = None
+        try:
+            answers = self._target.put([new for _, new in kept])
+        except ConfirmTimeout as error:
+            answers, failed = error.done, error  # it is there; whether what follows is confirmed is told by that
+        except BideError as error:
+            failed = reason(error)
+            if isinstance(error, OutcomeUnknown):
+                answers = error.done or error.answers
+        answers = answers or [None] * len(kept)
+        told |= {claimed.id: sent or failed for (claimed, _), sent in zip(kept, answers, strict=True)}
+        if len(kept) > 1 and isinstance(failed, BadMessage | Unsupported | QueueFull):
+            return [each for each, sent in zip(kept, answers, strict=True) if sent is None]
+        return ()
