@@ -10,7 +10,7 @@ import pytest
 
 from bide import CancelResult, Queue
 from bide.queue import outbox
-from bide.queue.sync import outbox as relaying
+from bide.queue.sync import relay as relaying
 from tests.sqlite.conftest import Child
 
 pytestmark = pytest.mark.server
@@ -18,9 +18,9 @@ RELAY = """
     import sys
     import time
     from bide import BideError, Queue
-    from bide.queue.sync import outbox
+    from bide.queue.sync import relay
 
-    outbox.LEASE = 1_000
+    relay.LEASE = 1_000
     with Queue(sys.argv[1], namespace="shop", outbox=sys.argv[1]) as queue:
         engine = queue.session.open().engine
         put = engine.put
