@@ -167,7 +167,7 @@ def test_others_may_take_first_what_a_relay_has_put_off_for_long(
     monkeypatch.setattr("bide.queue.away.time", clock)
     commit(first, store, None)
     relay = outbox_of(first).relay()
-    relay._handover._rests._begin("t", 0, "It is away.", LONG)
+    relay._handover._rests._begin("t", 0, Unavailable("It is away."), LONG)
     relay._hand_on()
     [held] = [each.until for each in relay._put_off._all.values()]
     assert clock.now + LONG / 1000 < held < clock.now + 11

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from bide import BadMessage, Call, Hook, OutcomeUnknown, Queue, QueueFull, Unavailable
-from bide.engines.base import End, NewMessage
+from bide.engines.base import NewMessage
 from bide.queue import outbox
-from bide.queue.away import FORGOTTEN, Kept, Rests, small_first
+from bide.queue.away import FORGOTTEN, NO_DOUBT, Kept, Rests, small_first
 from tests.queue.test_outbox_part_away import kept
 from tests.worker.processes import until
 
@@ -163,7 +163,7 @@ def test_a_part_without_room_rests_for_as_large_ones_until_it_takes_one(monkeypa
         return [rest is not None for rest in rests.of([of_size(size) for size in sizes], now)]
 
     def doubtful() -> list[bool]:
-        return [rests.doubt(of_size(size)) is not None for size in sizes]
+        return [rests.doubt(of_size(size)) != NO_DOUBT for size in sizes]
 
     rests.fill(of_size(10_000), error, 10_000)
     assert resting() == doubtful() == [False, False, True, True]
@@ -268,23 +268,3 @@ def test_a_part_that_does_not_answer_hides_none_that_may_have_room(
     with pytest.raises((OutcomeUnknown, Unavailable), match=r"No answer\..*It is full\.|It is full\..*No answer\."):
         queue.relay(wait=False)
     assert queue.stats("t").ready == 300
-
-
-def test_a_message_that_is_spoiled_has_others_sent_one_by_one_for_a_moment_only(
-    queue: Queue, own: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = queue.session.open().outbox
-    assert found is not None
-    monkeypatch.setattr("bide.queue.sync.handover.AT_MOST", 0.0)
-    monkeypatch.setattr(Spoils, "spoils", False)
-    queue.send("bad", 1, connection=own)
-    queue.send_many("t", range(50), connection=own)
-    own.commit()
-    monkeypatch.setattr(Spoils, "spoils", True)
-    relay = found.relay()
-    kept = relay._handover.read(found.store.claim([outbox.TOPIC], 100, 1_000), [])
-    relay._handover._until = 0.0
-    ends: list[End] = []
-    relay._handover._put(kept, ends, 0, set())
-    assert [end.verdict for end in ends] == ["release"] * 51
-    assert queue.stats("t").ready == 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bide import Queue, QueueFull
+from bide import OutcomeUnknown, Queue, QueueFull, Unavailable
 from bide.engines.base import NewMessage, Ref
 from bide.engines.redis.sync.shard import Shard
 from tests.redis.away import keys_of
@@ -138,3 +138,34 @@ def test_one_of_several_servers_that_is_full_keeps_back_nothing_for_the_others(
             queue.relay(wait=False)
         assert [each.body for each in queue.messages("t")] == ["live"]
         assert len(tries) <= 20
+
+
+@pytest.mark.parametrize(
+    "error", [Unavailable("No answer."), OutcomeUnknown("No answer.")], ids=lambda each: type(each).__name__
+)
+def test_beside_a_silent_server_one_that_is_full_for_a_large_message_takes_small_ones(
+    masters_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Nothing of the first batch is done, and each of the two fails for its own reason."""
+    store = f"sqlite:///{tmp_path}/app.db"
+    away, (large, *small) = keys_of(1, 5), keys_of(2, 21)
+    put = Shard.put
+
+    def failing(self: Shard, messages: Sequence[NewMessage], *args: Any, **options: Any) -> Any:
+        if self.number == 1:
+            raise error
+        if self.number == 2 and any(len(each.body) >= 10_000 for each in messages):
+            raise QueueFull("The server is full.")
+        return put(self, messages, *args, **options)
+
+    monkeypatch.setattr(Shard, "put", failing)
+    with Queue(masters_url, outbox=store) as queue, closing(sqlite3.connect(tmp_path / "app.db")) as own:
+        with Queue(store) as there:
+            there.stats()
+        for key in (*away, large, *small):
+            queue.send("t", "x" * (10_000 if key == large else 10), key=key, connection=own)
+        own.commit()
+        with pytest.raises(type(error), match=r"^No answer\. The server is full\.$"):
+            queue.relay(wait=False)
+        found = queue.session.engine().get([Ref(topic="t", key=key) for key in (large, *small)])
+    assert [each is not None for each in found] == [False, *[True] * 20]

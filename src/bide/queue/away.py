@@ -6,14 +6,14 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from bide.engines.base import SWEEP, Claimed, End, Hold, NewMessage, Verdict, as_one
-from bide.errors import OutcomeUnknown, QueueFull, Unavailable
+from bide.errors import BideError, QueueFull
 from bide.logs import Log
 
 Kept: TypeAlias = tuple[Claimed, NewMessage]
 
 SOON, LATER = 500, 10_000  # ms until the next try while the queue's engine is away, or after a rest
 MOST = 20_000  # ms of a rest, which grows as long as the part stays away
-SILENCE = -1  # less than any size
+NO_DOUBT, SILENCE = -2, -1  # less than any size
 FORGOTTEN = 60.0  # seconds after a rest
 LONG = 10_000  # ms: what is put off for so long, others may try first
 OTHERS = SWEEP + 2  # seconds for which they may: in which an idle relay looks after the outbox and gets its turn
@@ -24,7 +24,7 @@ _log = Log("bide.outbox")
 class Rest(NamedTuple):
     until: float  # by time.monotonic()
     pause: int  # ms
-    why: str
+    why: BideError
 
 
 class Rests:
@@ -34,22 +34,20 @@ class Rests:
         self._part_of = part_of
         self._all: dict[Hashable, dict[int, Rest]] = {}
 
-    def __bool__(self) -> bool:
-        """Whether one has not answered, or had no room, as far as is known."""
-        return any(self._all.values())
-
-    def begin(self, kept: Sequence[Kept], error: OutcomeUnknown | Unavailable, ms: int) -> None:
+    def begin(self, kept: Sequence[Kept], error: BideError, ms: int) -> None:
         """Try nothing for so long at the parts that these are for, and for longer each time until they answer; unless there is
         only one part.
         """
         for part in {self._part_of(new) for _, new in kept} - {None}:
-            self._begin(part, SILENCE, str(error), ms)
+            self._begin(part, SILENCE, error, ms)
 
     def fill(self, each: Kept, error: QueueFull, ms: int) -> None:
         """The same for what is as large as this one, or larger; also if there is only one part."""
-        self._begin(self._part_of(each[1]), _size(each), str(error), ms)
+        part = self._part_of(each[1])
+        self._all.get(part, {}).pop(SILENCE, None)
+        self._begin(part, _size(each), error, ms)
 
-    def suspect(self, kept: Sequence[Kept]) -> None:
+    def suspect(self, kept: Sequence[Kept], error: QueueFull) -> None:
         """Of these, for which there was no room together, the largest of each part are not sent together with others again."""
         largest: dict[Hashable, int] = {}
         for each in kept:
@@ -58,10 +56,11 @@ class Rests:
         now = time.monotonic()
         for part, size in largest.items():
             rests = self._all.setdefault(part, {})
+            rests.pop(SILENCE, None)
             if size not in rests or rests[size].until + FORGOTTEN < now:
-                rests[size] = Rest(now, 0, "")
+                rests[size] = Rest(now, 0, error)
 
-    def _begin(self, part: Hashable, size: int, why: str, ms: int) -> None:
+    def _begin(self, part: Hashable, size: int, why: BideError, ms: int) -> None:
         rests, now = self._all.setdefault(part, {}), time.monotonic()
         before = rests.get(size)
         if before is not None and before.until + FORGOTTEN < now:
@@ -69,8 +68,9 @@ class Rests:
         if before is None or before.until <= now:
             pause = ms if before is None else max(ms, min(2 * before.pause, MOST))
             rests[size] = Rest(now + pause / 1000, pause, why)
-        for larger in [each for each in rests if each > size > SILENCE]:  # which would take the room meanwhile
-            rests[larger] = rests[larger]._replace(until=max(rests[larger].until, now + LATER / 1000))
+        for larger, rest in list(rests.items()):
+            if larger > size > SILENCE and rest.pause:  # it was refused by itself, and would take the room meanwhile
+                rests[larger] = rest._replace(until=max(rest.until, now + LATER / 1000))
 
     def answered(self, kept: Sequence[Kept]) -> None:
         """The parts that these are for have taken them."""
@@ -85,18 +85,17 @@ class Rests:
         if not self._all:
             return [None] * len(kept)
         found = [[rest for _, rest in self._for(each) if rest.until > now] for each in kept]
-        return [max(rests, default=None) for rests in found]
+        return [max(rests, key=lambda rest: rest.until, default=None) for rests in found]
 
-    def doubt(self, each: Kept) -> int | None:
-        """SILENCE, if it is not known that there is an answer now; the size from which on there may be no room. With these, no
-        others are to be sent.
+    def doubt(self, each: Kept) -> int:
+        """SILENCE, if it is not known that there is an answer now; the size from which on there may be no room; or NO_DOUBT.
+        These are not sent together.
         """
         since = time.monotonic() - FORGOTTEN
-        found = [size for size, rest in self._for(each) if rest.until > since] if self._all else []
-        return max(found, default=None)
+        return max((size for size, rest in self._for(each) if rest.until > since), default=NO_DOUBT)
 
     def _for(self, each: Kept) -> list[tuple[int, Rest]]:
-        rests = self._all.get(self._part_of(each[1]))
+        rests = self._all.get(self._part_of(each[1])) if self._all else None
         return [(size, rest) for size, rest in rests.items() if size <= _size(each)] if rests else []
 
 
@@ -118,12 +117,12 @@ def small_first(kept: Sequence[Kept]) -> list[Kept]:
 
 
 class Away:
-    """What one relay puts off, since the part that it is for does not answer."""
+    """What one relay puts off, since the part that it is for does not answer or has no room, or since it is not confirmed."""
 
     def __init__(self, rests: Rests) -> None:
         self._rests = rests
         self._told_at = -math.inf  # by time.monotonic(): when the log said so
-        self._left: dict[bool, OutcomeUnknown | QueueFull | Unavailable] = {}  # why some were put off: for want of room, or not
+        self._left: dict[str, BideError] = {}  # why each of them was, by its id
 
     def answering(self, kept: Sequence[Kept], ends: list[End]) -> Sequence[Kept]:
         """Without those whose part rests. The ends of these are added to the list."""
@@ -132,36 +131,35 @@ class Away:
         for each, rest in zip(kept, self._rests.of(kept, now), strict=True):
             if rest is None:
                 there.append(each)
-                continue
-            ends.append(end_of(each[0], "release", SOON + round(1000 * (rest.until - now))))
-            if not self._left:
-                self._left[False] = Unavailable(f"Some messages stay in the outbox, and are tried again later: {rest.why}")
+            else:
+                ends.append(self.put_off(each[0], rest.why, SOON + round(1000 * (rest.until - now))))
         return there
 
-    def put_off(self, kept: Sequence[Kept], ends: list[End], error: OutcomeUnknown | Unavailable) -> None:
-        """None of the parts that these are for has answered. Raises if there is only one part."""
-        self._rests.begin(kept, error, SOON)
-        if self.answering(kept, ends):
-            raise error
-        self.tell(error)
-
-    def tell(self, error: OutcomeUnknown | QueueFull | Unavailable) -> None:
-        """Some are put off. The log says so now and then."""
+    def put_off(self, claimed: Claimed, error: BideError, ms: int) -> End:
+        """For so long. The log says so now and then."""
         now = time.monotonic()
         if now >= self._told_at + LATER / 1000:
             self._told_at = now
             _log.warning("Some messages stay in the outbox, and are tried again: %s", error)
-        self._left[isinstance(error, QueueFull)] = error
+        self._left[claimed.id] = error
+        return end_of(claimed, "release", ms)
+
+    def claimed(self, all: Sequence[Claimed]) -> None:
+        """They are tried again, or have ended."""
+        if self._left:
+            for each in all:
+                self._left.pop(each.id, None)
 
     @property
-    def left(self) -> OutcomeUnknown | QueueFull | Unavailable | None:
-        """Why some were put off."""
-        return as_one(list(self._left.values())) if self._left else None
+    def left(self) -> BideError | None:
+        """Why some were put off and not tried again: first of all, if not for want of room."""
+        last = {isinstance(error, QueueFull): error for error in self._left.values()}
+        return as_one([last[lacks_room] for lacks_room in sorted(last)]) if last else None
 
     @property
     def lacks_room(self) -> bool:
         """Whether that is why some were."""
-        return True in self._left
+        return any(isinstance(error, QueueFull) for error in self._left.values())
 
 
 class Late(NamedTuple):

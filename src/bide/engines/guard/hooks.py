@@ -14,7 +14,12 @@ _log = Log("bide.engine")
 
 
 class BadHook(BadOption):
-    """A hook has added headers that no message may have. The message itself is good."""
+    """A hook has added headers that no message may have. The messages themselves are good."""
+
+    def __init__(self, message: str, spoiled: Sequence[int]) -> None:
+        """`spoiled`: which of the batch they were added to."""
+        super().__init__(message)
+        self.spoiled: Sequence[int] = spoiled
 
 
 class Call:
@@ -96,18 +101,23 @@ class Hooks:
 
 def _check_added(given: Sequence[tuple[dict[str, str], Mapping[str, str]]]) -> None:
     """`given`: the headers of each message, and what they were. They are so again if one is refused: it may be put again."""
-    try:
-        for headers, had in given:
-            added = {name: content for name, content in headers.items() if name not in had or had[name] is not content}
+    refused: dict[int, BadOption] = {}
+    for at, (headers, had) in enumerate(given):
+        added = {name: content for name, content in headers.items() if name not in had or had[name] is not content}
+        try:
             plain = options.headers(added)
-            for name in added:
-                del headers[name]
-            headers.update(plain)
-    except BadOption as error:
+        except BadOption as error:
+            refused[at] = error
+            continue
+        for name in added:
+            del headers[name]
+        headers.update(plain)
+    if refused:
         for headers, had in given:
             headers.clear()
             headers.update(had)
-        raise BadHook(f"A hook has added headers that can't be sent: mend its before(). {error}") from None
+        first = next(iter(refused.values()))
+        raise BadHook(f"A hook has added headers that can't be sent: mend its before(). {first}", list(refused))
 
 
 def _subject(verb: str, first: Any) -> tuple[Sequence[str], Sequence[Any]]:

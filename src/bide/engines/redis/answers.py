@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from bide.engines.base import as_one
-from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown, QueueFull
+from bide.engines.each import error_of_each, keep_each
+from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown
 
 Told: TypeAlias = tuple[Sequence[int], Sequence[Any] | Exception]
 """Which of a batch a part was asked for, and its answers to them, or its error."""
@@ -12,15 +13,18 @@ Told: TypeAlias = tuple[Sequence[int], Sequence[Any] | Exception]
 
 def together(count: int, parts: Iterable[Told]) -> list[Any]:
     """The answers in the order of the batch. When a part fails and another was done: OutcomeUnknown, with all answers, or
-    ConfirmTimeout if each part was done.
+    ConfirmTimeout if each part was done. The error knows that of each of the batch.
     """
     answers: list[Any] = [None] * count
     done: list[Any] = [None] * count  # also what is not confirmed
     failures: list[BideError] = []
+    errors: list[BideError | None] = [None] * count
     some = False
     for indexes, told in parts:
         if isinstance(told, BideError):
             failures.append(told)
+            for i, error in zip(indexes, error_of_each(told, len(indexes)), strict=True):
+                errors[i] = error
         elif isinstance(told, Exception):
             raise told
         sure = (isinstance(told, OutcomeUnknown) and told.answers) if isinstance(told, Exception) else told
@@ -32,7 +36,7 @@ def together(count: int, parts: Iterable[Told]) -> list[Any]:
             for i, answer in zip(indexes, told.done, strict=bool(told.done)):
                 done[i] = answer
     if failures:
-        raise _failure(failures, answers, done, some=some)
+        raise keep_each(_failure(failures, answers, done, some=some), errors)
     return answers
 
 
@@ -45,7 +49,8 @@ def sent_together(count: int, parts: Sequence[Told], operations: Sequence[str]) 
         left = operations
         if error.answers:
             left = [name if answer is None else "" for name, answer in zip(operations, error.answers, strict=True)]
-        raise kind(str(error), operations=left, answers=error.answers, done=error.done) from error.__cause__
+        told = kind(str(error), operations=left, answers=error.answers, done=error.done)
+        raise keep_each(told, error_of_each(error, count)) from error.__cause__
 
 
 def in_pieces(told: Iterable[Sequence[Told] | Exception]) -> Iterator[Told]:
@@ -80,6 +85,8 @@ def _failure(failures: Sequence[BideError], answers: Sequence[Any], done: Sequen
     if not lost:
         return ConfirmTimeout(str(failures[0]), answers=answers if some else (), done=done)
     whole = as_one(lost)
+    if len(lost) > 1:  # one of its own, which knows of the others
+        whole = type(whole)(str(whole))
     if not some and len(lost) == len(failures):
         return whole
     if any(isinstance(each, OutcomeUnknown) and each.answers for each in lost):  # it says so
@@ -88,5 +95,5 @@ def _failure(failures: Sequence[BideError], answers: Sequence[Any], done: Sequen
     error = OutcomeUnknown(
         f"{whole} That is about one part of several: others of the batch {rest}.", answers=answers, done=done
     )
-    error.__cause__ = next((each for each in lost if isinstance(each, QueueFull)), whole)  # smaller ones may find room there
+    error.__cause__ = whole
     return error

@@ -94,6 +94,7 @@ class AsyncRelay:
         self._upkeep_at = 0.0  # also while each claim finds something: what a dead relay had taken may be in its way
         self._at_once = AT_ONCE
         self._put_off = PutOff()
+        self._again_at = -math.inf  # by time.monotonic(): until when all is free again that there was no time for
         self._total = 0  # messages that it is done with
         self._gave_way = 0.0  # by time.monotonic(): when it last left that to others
 
@@ -136,8 +137,9 @@ class AsyncRelay:
                     give_up, until = math.inf, time.monotonic() + ENOUGH / 1000
                 elif away.lacks_room:
                     give_up = min(give_up, time.monotonic() + ROOM)
-                if some == 0 and self._put_off.soon <= give_up < math.inf:  # there may be room for what is small
-                    await self._pause_for(max(1, round(1000 * (self._put_off.soon - time.monotonic()))))
+                soon = self._put_off.soon
+                if some == 0 and (soon <= give_up < math.inf or soon <= self._again_at):  # there may be room for what is small
+                    await self._pause_for(max(1, round(1000 * (soon - time.monotonic()))))
                 elif some == 0 or time.monotonic() > until:
                     break
         finally:
@@ -246,6 +248,8 @@ class AsyncRelay:
             await self._settle(later, shared=not full)
             raise
         await self._settle(ends)
+        if self._handover.cut_short:
+            self._again_at = time.monotonic() + SOON / 1000
         held_back = sum(end.verdict == "release" for end in ends)
         if 2 * held_back > len(ends) and sum(len(each.body) for each in claim.messages) <= LIGHT * len(ends):
             self._at_once = MAX_BATCH

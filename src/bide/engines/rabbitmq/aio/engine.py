@@ -17,6 +17,7 @@ from bide.engines.base import (
     Swept,
     Tended,
 )
+from bide.engines.each import keep_each
 from bide.engines.rabbitmq.aio import topology
 from bide.engines.rabbitmq.aio.dead_letters import AsyncDeadLetters
 from bide.engines.rabbitmq.aio.ending import LATER, AsyncEndings, Ending
@@ -35,7 +36,7 @@ from bide.engines.rabbitmq.ladder import Names
 from bide.engines.rabbitmq.location import Address
 from bide.engines.rabbitmq.losses import SUSPECT
 from bide.engines.rabbitmq.outcome import Outcome, lease_ended, outcome
-from bide.errors import BadTime, BideError, OutcomeUnknown, SchemaMismatch, TooLarge, Unavailable
+from bide.errors import BadTime, BideError, OutcomeUnknown, SchemaMismatch, Unavailable
 from bide.ids import sequence
 from bide.types import Sent, State
 
@@ -154,8 +155,7 @@ class AsyncRabbit(AsyncLacking):
         if len(sent) == 1:
             raise errors[0]
         answers = [one if error is None else None for one, error in zip(sent, failed, strict=True)]
-        too_large = next((error for error in errors if isinstance(error, TooLarge)), None)
-        raise OutcomeUnknown(f"{errors[0]} This was a part of the batch.", answers=answers) from too_large
+        raise keep_each(OutcomeUnknown(f"{errors[0]} This was a part of the batch.", answers=answers), failed)
 
     async def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
