@@ -308,3 +308,33 @@ def test_a_send_that_began_before_the_first_sleep_and_ended_after_the_first_look
         engine.wait(["t"], PATIENCE)
         assert time.monotonic() - began < PATIENCE
         sender.join()
+
+
+class Woken:
+    """A sleeper's signal, which remembers that it was set."""
+
+    done = False
+
+    def set(self) -> None:
+        self.done = True
+
+
+@pytest.mark.parametrize("when", ["before the look", "in its midst"])
+def test_a_look_wakes_nobody_for_what_somebody_was_woken_for(url: str, when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes as the first sleeper of a topic lies down, and late on a busy machine."""
+    look, sleepers = Database._look, [Woken() for _ in range(3)]
+    monkeypatch.setattr(Database, "_look", lambda self: None)
+    with closing(source(Settings(url=url)).sync()) as engine:
+        engine.open()
+        database, namespace = engine._executor.database, engine._namespace  # type: ignore[union-attr]
+        asleep = [database.sleep(each, namespace, ["t"], 60.0) for each in sleepers]
+        if when == "before the look":
+            engine.put([NewMessage("t", b"")])
+        else:
+            read = database.read
+            monkeypatch.setattr(database, "read", lambda ask: (engine.put([NewMessage("t", b"")]), read(ask))[1])
+        look(database)
+        assert [each.done for each in sleepers] == [True, False, False]
+        monkeypatch.undo()
+        for each in filter(None, asleep):
+            database.stop_sleeping(each, cancelled=False)

@@ -32,6 +32,9 @@ class Database:
         self._until: dict[Sleeper[tuple[str, str]], tuple[Namespace, float]] = {}  # when each wakes by itself, monotonic
         self._lately: dict[tuple[Namespace, str], float] = {}  # when each topic was last seen to have a sleeper
         self._unsure = False  # whether something may have come that the next look would not notice
+        self._woken: dict[
+            tuple[str, str], int
+        ] = {}  # topics whose sleeper has not come back, and Writer.noticed when it was woken
         self._reader: sqlite3.Connection | None = None
         self._reading: threading.RLock = threading.RLock()
         self.readers: SerialThread = SerialThread("bide-sqlite-reader")  # where event loops have things read
@@ -98,8 +101,10 @@ class Database:
         """Wake one sleeper of each topic in this process; other processes see that the file has changed."""
         if is_own(self._sleeping):  # a signal handler has interrupted this thread in sleep() or stop_sleeping()
             self._unsure = True
+            self._woken.clear()
         elif topics:
             with self._sleeping:
+                self._woken.update((topic, self.writer.noticed) for topic in topics if self._sleepers.has(topic))
                 self._sleepers.wake(topics)
 
     def wake_all(self) -> None:
@@ -119,6 +124,8 @@ class Database:
         with self._sleeping:
             if not self._sleepers.add(sleeper):
                 return None
+            for topic in sleeper.topics:
+                self._woken.pop(topic, None)
             self._until[sleeper] = namespace, time.monotonic() + timeout
             if not self._lately.keys() >= {(namespace, topic) for topic in topics}:
                 self._unsure = True
@@ -149,7 +156,9 @@ class Database:
                     return
                 self._unsure = False
                 watched = self._watched()
-            self.wake(self.read(lambda tx: _slept_past(tx, watched)))
+            found = self.read(lambda tx: _slept_past(tx, watched))
+            with self._sleeping:  # but who was woken since another process has written sees all that there is
+                self._sleepers.wake([topic for topic in found if self._woken.get(topic) != self.writer.noticed])
         except FileGone:
             self.wake_all()  # their next call tells them
         except (sqlite3.Error, EngineError):

@@ -61,6 +61,7 @@ class Writer:
         self._closed = False
         self._counter = 0
         self._others_wrote = False
+        self.noticed: int = 0  # how often it was seen that another process has written
         self._unkept = False  # a transaction has read a later time than is stored
         self._seen: Seen = Seen()
         self.listened: bool = False  # whether anybody in this process has slept
@@ -120,6 +121,7 @@ class Writer:
         [counter] = connection.execute(SQL["data_version"]).fetchone()
         if counter != self._counter:
             self._counter = counter
+            self.noticed += 1
             self._others_wrote = True
             self._seen = Seen()
 
