@@ -227,7 +227,7 @@ def test_what_was_cancelled_in_the_outbox_is_told_though_the_queue_does_not_answ
     with monkeypatch.context() as patch:
         for verb in ("put", "cancel"):
             patch.setattr(found.engine, verb, away)
-        with pytest.raises(OutcomeUnknown, match=r"What waited in the outbox is cancelled.*cancel again.*does not answer"):
+        with pytest.raises(OutcomeUnknown, match=r"It is cancelled in the outbox.*cancel again.*does not answer"):
             queue.cancel(topic="t", key="k")
         with pytest.raises(Unavailable):
             queue.cancel(topic="t", key="k")

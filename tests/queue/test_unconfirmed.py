@@ -188,7 +188,7 @@ async def test_what_was_cancelled_before_the_engine_went_away_is_told(queue: Any
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (AWAY, r"it is away Others of the batch were done\.$"),
+        (AWAY, r"Some of the batch were done\. Of the others: it is away$"),
         (OutcomeUnknown("one shard is away", answers=[CancelResult.CANCELLED, None]), "one shard is away$"),
     ],
 )

@@ -132,8 +132,8 @@ class Assembled(Generic[R]):
         told = [f"{len(done):,} of {count:,} {'was' if len(done) == 1 else 'were'} {were}{short}"] if done else []
         told += [f"{left:,} {'was' if left == 1 else 'were'} not tried"] if left else []
         if self._part:
-            told = ["Others of the batch were done"] if done and not isinstance(first, OutcomeUnknown) else []
-        text = f"{whole} {' and '.join(told)}." if told else str(whole)
+            told = ["Some of the batch were done"] if done and not isinstance(first, OutcomeUnknown) else []
+        text = f"{' and '.join(told)}{': ' if len(done) == count else '. Of the others: '}{whole}" if told else str(whole)
         if done or isinstance(whole, OutcomeUnknown):
             return OutcomeUnknown(text, answers=self._known, done=self._done)
         return type(whole)(text) if told else whole

@@ -1,8 +1,7 @@
-"""What a cancel has made of messages that waited in an outbox: of one, or of all that have the same key."""
+"""What a cancel has made of messages that waited in an outbox."""
 
 from collections import deque
-from collections.abc import Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from bide.engines.base import Ref, Stored
 from bide.engines.guard.hooks import BadHook
@@ -11,78 +10,106 @@ from bide.types import CancelResult, Sent
 
 Brought: TypeAlias = Sent | BideError | None  # of one that is handed on: the queue's answer or error, or that it has expired
 Told: TypeAlias = CancelResult | BideError
-AWAY = (BadHook, QueueFull, Unavailable)  # the queue has taken nothing, but may have it from a relay
+ORDER = (CancelResult.CANCELLED, CancelResult.RUNNING, CancelResult.DEAD)
+
+
+class Fate:
+    """What became of one message."""
+
+    def __init__(self, result: CancelResult | None = None, error: BideError | None = None) -> None:
+        """`error`: why the result is not known, or not confirmed."""
+        self.result: CancelResult | None = result
+        self.error: BideError | None = error
+        self._asked = False
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing is left of the message that could be delivered."""
+        return self.result is not None and self.result is not CancelResult.RUNNING
+
+    def told(self) -> Told:
+        """It is cancelled once, however often it is named."""
+        asked, self._asked, error, result = self._asked, True, self.error, self.result
+        if result is CancelResult.CANCELLED and asked:
+            return CancelResult.GONE
+        if error is None:
+            return CancelResult.GONE if result is None else result
+        if result is None and not isinstance(error, OutcomeUnknown):
+            return error
+        kind = ConfirmTimeout if isinstance(error, ConfirmTimeout) else OutcomeUnknown
+        told = kind(str(error), done=[] if result is None else [result])  # its own answers are of others, too
+        told.__cause__ = error.__cause__ if isinstance(error, OutcomeUnknown) else error
+        return told
 
 
 class Lot:
     """One message, or all that wait with a key."""
 
-    def __init__(self, which: Ref, waiting: Sequence[Stored]) -> None:
+    def __init__(self, which: Ref) -> None:
         self.which: Ref = which
-        self.waiting: deque[Stored] = deque(waiting)  # in the order in which they were sent
-        self.results: list[CancelResult] = []
-        self.failed: BideError | None = None
-        self.asked: bool = False  # whether it was told what became of it
-        self._lost = False
-        self._short: BideError | None = None
-        self._stays: BideError | None = None
+        self.waiting: deque[Withdrawn] = deque()  # in the order in which they were sent
+        self.fates: dict[str, Fate] = {}  # by their ids
+        self.there: Fate = Fate()  # of what the queue has with the key
+        self.failed: BideError | None = None  # the queue's: what is left of it is not handed on
 
     @property
     def keyed(self) -> bool:
         return self.which.id is None
 
-    @property
-    def doubtful(self) -> bool:
-        """Whether what waits has to stay, as it can be cancelled again only by its id."""
-        return self._lost or (self.failed is not None and not isinstance(self.failed, AWAY))
-
-    def fail(self, error: BideError) -> None:
-        """The queue's engine did."""
-        self.failed = self.failed or error
-
-    def lose(self, error: BideError) -> None:
-        """The outbox failed."""
-        self._lost = True
-        self.failed = self.failed or error
-
-    def fall_short(self, error: BideError) -> None:
-        """What was done is not confirmed."""
-        self._short = self._short or error
-
-    def stay(self, error: BideError) -> None:
-        """What was cancelled in the queue could not be taken out of the outbox."""
-        self._stays = self._stays or error
+    def add(self, stored: Stored) -> None:
+        if stored.id not in self.fates:
+            self.fates[stored.id] = Fate()
+            self.waiting.append(Withdrawn(self, stored, self.fates[stored.id]))
 
     def told(self) -> Told:
-        """What is pending decides, as in the queue, where one with its key may run."""
-        order = (CancelResult.CANCELLED, CancelResult.RUNNING, CancelResult.DEAD)
-        result = next((each for each in order if each in self.results), CancelResult.GONE)
-        if self.failed is not None:
-            return self._failure(self.failed, result)
-        if self._stays is not None and result is CancelResult.CANCELLED:
-            text = f"It is cancelled in the queue, but it could not be taken out of the outbox: cancel it again. {self._stays}"
-            return _caused(OutcomeUnknown(text, done=[result]), self._stays)
-        if self._short is not None:
-            return _caused(ConfirmTimeout(str(self._short), done=[result]), self._short.__cause__)
-        return result
-
-    def _failure(self, error: BideError, result: CancelResult) -> BideError:
-        some = result is CancelResult.CANCELLED
-        if some and isinstance(error, AWAY) and not self._lost:
-            text = (
-                "What waited in the outbox is cancelled there. Whether the queue has it, or another message with its key, is "
-                f"not known: cancel again by the key. {error}"
-            )
-            return _caused(OutcomeUnknown(text), error)
-        if some or isinstance(error, OutcomeUnknown):  # its answers are of others, too
-            return _caused(OutcomeUnknown(str(error)), error)
-        return error
+        """Of all of them. What is pending decides, as in the queue, where one with its key may run."""
+        fates = [*self.fates.values(), self.there]
+        results = [fate.result for fate in fates]
+        best = next((each for each in ORDER if each in results), CancelResult.GONE)
+        lost = [fate.error for fate in fates if fate.error is not None and fate.result is None]
+        if lost:
+            return Fate(None, OutcomeUnknown(str(lost[0])) if best is CancelResult.CANCELLED else lost[0]).told()
+        unsure = [fate.error for fate in fates if fate.error is not None]
+        unsure.sort(key=lambda each: isinstance(each, ConfirmTimeout))
+        return Fate(best, unsure[0] if unsure else None).told()
 
 
-def again(told: Told) -> Told:
-    """What is said of a message that is named a second time."""
-    done = told.done if isinstance(told, OutcomeUnknown) else [told]
-    return CancelResult.GONE if CancelResult.CANCELLED in done else told
+class Withdrawn(NamedTuple):
+    """One message of a lot."""
+
+    lot: Lot
+    stored: Stored
+    fate: Fate
+
+    @property
+    def new(self) -> bool:
+        """Whether no relay ever had it, so that the queue does not have it."""
+        return not self.stored.attempt
+
+    def fail(self, error: BideError) -> None:
+        """In the queue. If others of the lot may fail alike, they are not tried."""
+        self.fate.error = error
+        if not is_refused(error):
+            self.lot.failed = self.lot.failed or error
+
+    def leave(self, result: Told) -> None:
+        """The queue was not asked. `result`: of taking it out of the outbox."""
+        if self.fate.error is not None:
+            said = "It is cancelled in the outbox. " if result is CancelResult.CANCELLED else ""
+            if self.lot.keyed:
+                said += "Whether the queue has it, or another message with its key, is not known: cancel again by the key."
+            elif result in (CancelResult.CANCELLED, CancelResult.GONE):
+                said += "Whether the queue has it is not known."
+            else:
+                said += "Whether the queue has it is not known, so it stays in the outbox: cancel it again by its id."
+            self.fate.error = _because(said, "queue", self.fate.error)
+
+    def end(self, result: Told) -> None:
+        """It is done in the queue. `result`: of taking it out of the outbox."""
+        why = OutcomeUnknown("A relay has it.") if result is CancelResult.RUNNING else result
+        if isinstance(why, BideError) and self.fate.result is CancelResult.CANCELLED:
+            text = "It is cancelled in the queue, but it could not be taken out of the outbox: cancel it again."
+            self.fate.error = _because(text, "outbox", why)
 
 
 def reason(error: BideError) -> BideError:
@@ -96,10 +123,16 @@ def reason(error: BideError) -> BideError:
 
 
 def is_refused(error: BideError) -> bool:
-    """Whether the queue can never take the message; one that a hook has spoilt may be there."""
+    """Whether the queue can't take the message from this program; one that a hook has spoilt may be there."""
     return isinstance(error, BadMessage | Unsupported) and not isinstance(error, BadHook)
 
 
-def _caused(error: BideError, cause: BaseException | None) -> BideError:
-    error.__cause__ = cause
-    return error
+def is_untouched(error: BideError) -> bool:
+    """Whether the queue has taken nothing. It may have the message from a relay."""
+    return is_refused(error) or isinstance(error, BadHook | QueueFull | Unavailable)
+
+
+def _because(text: str, of: str, error: BideError) -> OutcomeUnknown:
+    told = OutcomeUnknown(f"{text} The {of} says: {error}")
+    told.__cause__ = error
+    return told

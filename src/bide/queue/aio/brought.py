@@ -27,9 +27,10 @@ class AsyncBringing:
         self._target = target
         self._name = name
 
-    async def bring(self, some: Sequence[Stored], briefly_held: bool) -> list[Brought]:
+    async def bring(self, some: Sequence[Stored], briefly_held: bool, away: dict[Hashable, BideError]) -> list[Brought]:
         """Each is sent once, and stays in the outbox until it is taken out. Gives the queue's answer or error to each, or None
-        if it has expired. `briefly_held`: it is not due at once, as it is to be changed now.
+        if it has expired. `briefly_held`: it is not due at once, as it is to be changed now. `away`: parts of the queue that
+        failed with these errors, and are not asked; those that fail now are added.
         """
         now = (await self._store.claim([outbox.NOBODY], 1, LEASE)).now  # the time of its database: nothing is there
         told: dict[str, Brought] = {}
@@ -47,7 +48,8 @@ class AsyncBringing:
             if briefly_held and (new.delay if new.at is None else new.at - now) < HELD:
                 new = replace(new, at=None, delay=HELD)
             kept.append((claimed, new))
-        await self._put_all(kept, told)
+        for one in await self._put(kept, told, away):
+            await self._put([one], told, away)
         there = [(each, sent) for each in kept if isinstance(sent := told[each[0].id], Sent)]
         try:
             if there:
@@ -56,21 +58,12 @@ class AsyncBringing:
             told |= {each[0].id: OutcomeUnknown(f"It is in the queue, but its outbox failed: {error}") for each, _ in there}
         return [told[each.id] for each in some]
 
-    async def _put_all(self, kept: Sequence[Kept], told: dict[str, Brought]) -> None:
-        """Together. Those that were refused with others are tried one by one, unless their part of the queue is away."""
-        away: dict[Hashable, BideError] = {}
-        for each in await self._put(kept, told) if kept else ():
-            part, id = self._target.part_of(each[1]), each[0].id
-            if part in away:
-                told[id] = away[part]
-                continue
-            await self._put([each], told)
-            error = told[id]
-            if isinstance(error, EngineError) and not isinstance(error, QueueFull):
-                away[part] = error
-
-    async def _put(self, kept: Sequence[Kept], told: dict[str, Brought]) -> Sequence[Kept]:
-        """Gives those that are to be tried one by one."""
+    async def _put(self, kept: Sequence[Kept], told: dict[str, Brought], away: dict[Hashable, BideError]) -> Sequence[Kept]:
+        """Gives those that are to be tried one by one: they were refused with others."""
+        told |= {each[0].id: away[part] for each in kept if (part := self._target.part_of(each[1])) in away}
+        kept = [each for each in kept if self._target.part_of(each[1]) not in away] if away else kept
+        if not kept:
+            return ()
         answers: Sequence[Sent | None] = ()
         failed: BideError | None = None
         try:
@@ -83,6 +76,7 @@ class AsyncBringing:
                 answers = error.done or error.answers
         answers = answers or [None] * len(kept)
         told |= {claimed.id: sent or failed for (claimed, _), sent in zip(kept, answers, strict=True)}
-        if len(kept) > 1 and isinstance(failed, BadMessage | Unsupported | QueueFull):
-            return [each for each, sent in zip(kept, answers, strict=True) if sent is None]
-        return ()
+        rest = [each for each, sent in zip(kept, answers, strict=True) if sent is None]
+        if isinstance(failed, EngineError) and not isinstance(failed, QueueFull):
+            away |= {self._target.part_of(new): failed for _, new in rest}
+        return rest if len(kept) > 1 and isinstance(failed, BadMessage | Unsupported | QueueFull) else ()

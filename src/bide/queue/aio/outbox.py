@@ -46,8 +46,7 @@ class AsyncOutbox:
 
     def withdrawal(self, cancel: Cancel) -> AsyncWithdrawal:
         """For one call. `cancel`: in the queue."""
-        idempotent = self._target.capabilities.idempotent
-        return AsyncWithdrawal(self.store, self.waiting, self._bring, cancel, idempotent=idempotent)
+        return AsyncWithdrawal(self.store, self.waiting, self._bring, cancel, self._target.capabilities)
 
     async def put(self, messages: Sequence[NewMessage], *, connection: object) -> list[Sent]:
         await self.store.open()

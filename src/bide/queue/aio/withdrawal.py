@@ -1,158 +1,150 @@
 # unasync: ../sync/withdrawal.py
 """Cancels what waits in an outbox. It is handed on first, and cancelled in the queue: a relay that has it, or had it and died,
-sends it by the same operation, so does nothing then.
+sends it by the same operation, so does nothing then. It leaves the outbox when it is known that nothing is left of it.
 """
 
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import TypeAlias
 
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import MAX_BATCH, Ref, Stored
+from bide.engines.base import MAX_BATCH, Capabilities, Ref
 from bide.errors import BideError, OutcomeUnknown, Unsupported
 from bide.queue import outbox
 from bide.queue.aio.waiting import AsyncWaiting, Bring
-from bide.queue.withdrawn import Brought, Lot, Told, again, is_refused, reason
+from bide.queue.withdrawn import Brought, Fate, Lot, Told, Withdrawn, is_refused, is_untouched, reason
 from bide.types import CancelResult, Sent
 
 Cancel: TypeAlias = Callable[[Sequence[Ref]], Awaitable[list[CancelResult]]]
-Piece: TypeAlias = tuple[Lot, Stored]
+Here: TypeAlias = Callable[[Sequence[str]], Awaitable[list[CancelResult]]]
 
 
 class AsyncWithdrawal:
     """For one call. Of all that wait with a key the first are handed on together, then the second, and so on."""
 
-    def __init__(self, store: AsyncEngine, waiting: AsyncWaiting, bring: Bring, cancel: Cancel, *, idempotent: bool) -> None:
-        """`cancel`: in the queue. `idempotent`: its engine remembers operations."""
+    def __init__(self, store: AsyncEngine, waiting: AsyncWaiting, bring: Bring, cancel: Cancel, queue: Capabilities) -> None:
+        """`cancel`: in the queue. `queue`: what its engine can do."""
         self._store = store
         self._waiting = waiting
         self._bring = bring
         self._cancel_there = cancel
-        self._idempotent = idempotent
-        self._lots: dict[Ref, Lot] = {}  # by what is asked for, and by the ids of all that wait with it
+        self._queue = queue
+        self._away: dict[Hashable, BideError] = {}  # parts of the queue that were, for all of the call
+        self._lots: dict[Ref, Lot] = {}
+        self._fates: dict[Ref, Fate] = {}  # by the ids of what is asked for, and of all that waits with it
+        self._missing: list[str] = []
+        self._alone = 0  # how many have failed in the outbox when they were tried alone
+        self._unknown = Fate()  # of all that is missing
 
     async def cancel(self, refs: Sequence[Ref], connection: object | None) -> list[Told]:
-        """The result or the error of each. If the outbox does not answer, it is the last one, and the rest was not tried."""
-        told: list[Told] = []
+        """The result or the error of each. If the outbox does not answer, the rest was not tried, and is not told."""
+        tried, failed = 0, None
+        size = MAX_BATCH if connection is None else 1
         try:
-            await self._store.open()
-            for begin in range(0, len(refs), MAX_BATCH):
-                part = refs[begin : begin + MAX_BATCH]
+            while tried < len(refs):
+                part = refs[tried : tried + size]
+                tried += len(part)
+                await self._store.open()
                 if connection is None:
-                    told += await self._cancel_part(part)
+                    await self._withdraw(await self._look([which for which in part if which not in self._fates]))
                 else:
-                    for which in part:
-                        told.append(await self._cancel_joined(which, connection))
+                    await self._cancel_joined(part[0], connection)
         except BideError as error:
-            told.append(error)
-        return told
+            failed = error
+            for fate in self._fates.values():
+                if fate.result is None and fate.error is None:
+                    fate.error = error
+        self._unknown.error = outbox.missing(self._missing) if self._missing else None
+        return [self._told(which, failed) for which in refs[:tried]]
 
-    async def _cancel_joined(self, which: Ref, connection: object) -> Told:
-        if (lot := self._lots.get(which)) is not None:
-            return again(lot.told())
+    def _told(self, which: Ref, failed: BideError | None) -> Told:
+        return (self._fates.get(which) or self._lots.get(which) or Fate(None, failed)).told()
+
+    async def _cancel_joined(self, which: Ref, connection: object) -> None:
+        if which in self._fates:
+            return
         if which.id is not None:
             [found] = await self._waiting.find([which.id])  # None: it is not committed
             if found is None or not found.attempt:
                 [result] = await self._store.cancel([outbox.private(which.id)], connection=connection)
                 if result is CancelResult.CANCELLED:
-                    lot = self._lots[which] = Lot(which, ())
-                    lot.results.append(result)
-                    return result
-        return Unsupported(
+                    self._fates[which] = Fate(result)
+                    return
+        text = (
             "In a transaction only what waits in the outbox can be cancelled, by the id that send returned, and not while a "
             "relay has it or tries it again. Cancel by the id or the key after the commit, without connection=."
         )
-
-    async def _cancel_part(self, part: Sequence[Ref]) -> list[Told]:
-        await self._withdraw(await self._look([which for which in dict.fromkeys(part) if which not in self._lots]))
-        told: list[Told] = []
-        for which in part:
-            lot = self._lots[which]
-            told.append(again(lot.told()) if lot.asked else lot.told())
-            lot.asked = True
-        return told
+        self._fates[which] = Fate(None, Unsupported(text))
 
     async def _look(self, refs: Sequence[Ref]) -> list[Lot]:
         """What waits for these, but for what waits with one that was looked for before."""
-        meant: dict[Ref, Ref] = {which: which for which in refs if which.id is None}
-        ids = [which.id for which in refs if which.id is not None]
-        found = await self._waiting.find(ids) if ids else []
-        alone: dict[Ref, Stored] = {}
-        for id, stored in zip(ids, found, strict=True):
-            if stored is not None:
-                meant[Ref(id)] = name = outbox.meant(Ref(id), stored)
-                alone |= {name: stored} if name.id is not None else {}
-        names = {outbox.name(name) for name in meant.values() if name.id is None and name not in self._lots}
-        waiting: dict[outbox.Name | None, list[Stored]] = defaultdict(list)
-        for each in await self._waiting.of(names) if names else ():
-            waiting[outbox.name_of(each.body)].append(each)
-        lots: list[Lot] = []
-        for which, name in meant.items():
-            if name not in self._lots:
-                lot = self._lots[name] = Lot(name, [alone[name]] if name.id is not None else waiting[outbox.name(name)])
-                self._lots |= {Ref(outbox.PREFIX + each.id): lot for each in lot.waiting}
-                lots.append(lot)
-            self._lots[which] = self._lots[name]
-        if missing := [id for id, stored in zip(ids, found, strict=True) if stored is None]:
-            lot = Lot(Ref(missing[0]), ())
-            lot.fail(outbox.missing(missing))
-            self._lots |= dict.fromkeys(map(Ref, missing), lot)
-        return lots
+        ids = list(dict.fromkeys(which.id for which in refs if which.id is not None))
+        found = dict(zip(ids, await self._waiting.find(ids) if ids else (), strict=True))
+        there = {each.id: each for each in found.values() if each is not None}
+        names = [outbox.meant(Ref(outbox.PREFIX + id), each) for id, each in there.items()]
+        keys = [which for which in dict.fromkeys((*refs, *names)) if which.id is None]
+        if keys:
+            there |= {each.id: each for each in await self._waiting.of({outbox.name(which) for which in keys})}
+        lots = {which: self._lots.setdefault(which, Lot(which)) for which in keys}
+        for id in sorted(there):
+            name = Ref(outbox.PREFIX + id)
+            which = outbox.meant(name, there[id])
+            lot = lots[which] = self._lots.setdefault(which, Lot(which))
+            lot.add(there[id])
+            self._fates[name] = lot.fates[id]
+        for asked, stored in found.items():
+            self._fates[Ref(asked)] = self._unknown if stored is None else self._fates[Ref(outbox.PREFIX + stored.id)]
+        self._missing += [asked for asked, stored in found.items() if stored is None]
+        return list(lots.values())
 
     async def _withdraw(self, lots: Sequence[Lot]) -> None:
-        while some := [(lot, lot.waiting.popleft()) for lot in lots if lot.waiting]:
-            here = [piece for piece in some if piece[1].state == "dead"]
-            pending = [piece for piece in some if piece[1].state != "dead"]
-            if self._idempotent:
-                await self._hand_on(pending)
+        while some := [lot.waiting.popleft() for lot in lots if lot.waiting]:
+            here = [piece for piece in some if piece.stored.state == "dead"]
+            pending = [piece for piece in some if piece.stored.state != "dead"]
+            if self._queue.idempotent:
+                here += await self._hand_on(pending)
             else:
-                here += [piece for piece in pending if not piece[1].attempt]  # has never been in the queue
-                for lot in [lot for lot, each in pending if each.attempt]:
-                    lot.results.append(CancelResult.RUNNING)
-            await self._cancel_here(here, self._cancel_unclaimed)
-        keyed = [lot for lot in lots if lot.keyed and lot.failed is None]
-        await self._cancel(keyed, [lot.which for lot in keyed])
-        if not self._idempotent:
-            await self._miss(
-                [(lot, id) for lot in lots if lot.results == [CancelResult.GONE] and (id := lot.which.id) is not None]
-            )
+                here += [piece for piece in pending if piece.new]
+                for piece in pending:
+                    piece.fate.result = CancelResult.RUNNING
+            for piece, told in zip(here, await self._here(here, self._cancel_unclaimed), strict=True):
+                piece.fate.result, piece.fate.error = (None, told) if isinstance(told, BideError) else (told, None)
+        keyed = [lot for lot in lots if lot.keyed and lot.failed is None and (self._queue.cancel or not lot.fates)]
+        await self._cancel([lot.there for lot in keyed], [lot.which for lot in keyed])
+        if not self._queue.idempotent:
+            await self._miss([lot for lot in lots if not lot.keyed and lot.told() is CancelResult.GONE])
 
-    async def _hand_on(self, some: Sequence[Piece]) -> None:
-        """And cancel it in the queue. Without a clear answer it stays, so that it can be cancelled again by its id."""
-        some = [piece for piece in some if not piece[0].doubtful]
-        asked = [piece for piece in some if piece[0].failed is None]
-        out = [piece for piece in some if piece[0].failed is not None]
-        there: list[tuple[Piece, Ref]] = []
-        for piece, sent in zip(asked, await self._brought(asked), strict=True):
-            lot = piece[0]
+    async def _hand_on(self, some: Sequence[Withdrawn]) -> list[Withdrawn]:
+        """And cancel it in the queue. Gives those that can't be there: the queue refuses them, and no relay had them."""
+        asked = [piece for piece in some if piece.lot.failed is None]
+        answers = await self._bring([piece.stored for piece in asked], True, self._away) if asked else ()
+        brought: dict[str, Brought] = {piece.stored.id: sent for piece, sent in zip(asked, answers, strict=True)}
+        there: list[tuple[Withdrawn, Ref]] = []
+        left: list[Withdrawn] = []
+        never: list[Withdrawn] = []
+        for piece in some:
+            sent = brought.get(piece.stored.id, piece.lot.failed)
             if isinstance(sent, Sent):
                 there.append((piece, Ref(sent.id)))
             elif sent is None:
-                lot.results.append(CancelResult.GONE)
+                piece.fate.result = CancelResult.GONE
+            elif is_refused(sent) and piece.new:
+                never.append(piece)
             else:
-                if not is_refused(sent):  # else the queue does not have it
-                    lot.fail(sent)
-                out += [] if lot.doubtful else [piece]
-        await self._cancel([lot for (lot, _), _ in there], [which for _, which in there])
-        done = [piece for piece, _ in there if piece[0].failed is None]
-        try:
-            await self._waiting.take_out([each.id for _, each in done])
-        except BideError as error:
-            for lot, _ in done:
-                lot.stay(error)
-        await self._cancel_here(out, self._waiting.take_out)
+                piece.fail(sent)
+                left += [piece] if is_untouched(sent) else []
+        await self._cancel([piece.fate for piece, _ in there], [which for _, which in there])
+        for piece, _ in there:
+            if piece.fate.result is None and piece.fate.error is not None:
+                piece.fail(piece.fate.error)
+        done = [piece for piece, _ in there if piece.fate.final]
+        for piece, told in zip(done, await self._here(done, self._waiting.take_out), strict=True):
+            piece.end(told)
+        await self._leave(left)
+        return never
 
-    async def _brought(self, some: Sequence[Piece]) -> Sequence[Brought]:
-        try:
-            return await self._bring([each for _, each in some], True) if some else []
-        except BideError as error:
-            for lot, _ in some:
-                lot.lose(error)
-            return [error] * len(some)
-
-    async def _cancel(self, lots: Sequence[Lot], refs: Sequence[Ref]) -> None:
+    async def _cancel(self, fates: Sequence[Fate], refs: Sequence[Ref]) -> None:
         """In the queue."""
-        if not lots:
+        if not fates:
             return
         answers: Sequence[CancelResult | None] = ()
         sure: Sequence[CancelResult | None] = ()
@@ -163,34 +155,39 @@ class AsyncWithdrawal:
             failed = reason(error)
             if isinstance(error, OutcomeUnknown):
                 answers, sure = error.done or error.answers, error.answers
-        nothing = [None] * len(lots)
-        for lot, answer, known in zip(lots, answers or nothing, sure or nothing, strict=True):
-            if answer is not None:
-                lot.results.append(answer)
-                if known is None and failed is not None:
-                    lot.fall_short(failed)
-            elif failed is not None:
-                lot.fail(failed)
+        nothing = [None] * len(fates)
+        for fate, answer, known in zip(fates, answers or nothing, sure or nothing, strict=True):
+            fate.result = answer
+            fate.error = failed if known is None else None
+
+    async def _leave(self, left: Sequence[Withdrawn]) -> None:
+        """The queue has taken nothing, but may have it from a relay. It stays if nothing could name it in the queue."""
+        keyed = [piece for piece in left if piece.lot.keyed]
+        new = [piece for piece in left if piece.new and not piece.lot.keyed]
+        told = [*await self._here(keyed, self._waiting.take_out), *await self._here(new, self._cancel_unclaimed)]
+        gone = {piece.stored.id: each for piece, each in zip(keyed + new, told, strict=True)}
+        for piece in left:
+            piece.leave(gone.get(piece.stored.id, CancelResult.RUNNING))
 
     async def _cancel_unclaimed(self, ids: Sequence[str]) -> list[CancelResult]:
         return await self._store.cancel([Ref(id) for id in ids])
 
-    async def _cancel_here(
-        self, some: Sequence[Piece], cancel: Callable[[Sequence[str]], Awaitable[list[CancelResult]]]
-    ) -> None:
-        """In the outbox."""
+    async def _here(self, some: Sequence[Withdrawn], cancel: Here) -> list[Told]:
+        """In the outbox. If that fails, they are tried one by one, as some may be locked, until two of a call fail."""
+        told: list[Told] = []
         try:
-            results = await cancel([each.id for _, each in some]) if some else []
+            told += await cancel([piece.stored.id for piece in some]) if some else ()
         except BideError as error:
-            for lot, _ in some:
-                lot.lose(error)
-            return
-        for (lot, _), result in zip(some, results, strict=True):
-            lot.results.append(result)
+            self._alone += len(some) == 1
+            for piece in some if len(some) > 1 else ():
+                told += await self._here([piece], cancel) if self._alone < 2 else [error]
+            return told or [error]
+        return told
 
-    async def _miss(self, gone: Sequence[tuple[Lot, str]]) -> None:
+    async def _miss(self, gone: Sequence[Lot]) -> None:
         """A relay may have handed them on meanwhile, to a queue that can't tell."""
-        found = await self._waiting.find([id for _, id in gone]) if gone else []
-        for (lot, id), stored in zip(gone, found, strict=True):
-            if stored is None:
-                lot.fail(outbox.missing([id]))
+        self._fates |= {lot.which: Fate() for lot in gone}
+        ids = [id for lot in gone if (id := lot.which.id) is not None]
+        for id, stored in zip(ids, await self._waiting.find(ids) if ids else (), strict=True):
+            self._fates[Ref(id)] = self._unknown if stored is None else Fate(CancelResult.GONE)
+            self._missing += [id] if stored is None else []

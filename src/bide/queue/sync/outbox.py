@@ -46,8 +46,7 @@ class Outbox:
 
     def withdrawal(self, cancel: Cancel) -> Withdrawal:
         """For one call. `cancel`: in the queue."""
-        idempotent = self._target.capabilities.idempotent
-        return Withdrawal(self.store, self.waiting, self._bring, cancel, idempotent=idempotent)
+        return Withdrawal(self.store, self.waiting, self._bring, cancel, self._target.capabilities)
 
     def put(self, messages: Sequence[NewMessage], *, connection: object) -> list[Sent]:
         self.store.open()

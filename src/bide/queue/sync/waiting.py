@@ -1,7 +1,7 @@
 # Generated from ../aio/waiting.py by tools/unasync.py; change that file instead.
 """What waits in an outbox, by its id or by its key in the queue: it is moved and shown as if it were there."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -13,8 +13,9 @@ from bide.queue import outbox
 from bide.queue.withdrawn import Brought
 from bide.types import CancelResult, RescheduleResult, State
 
-Bring: TypeAlias = Callable[[Sequence[Stored], bool], list[Brought]]
+Bring: TypeAlias = Callable[[Sequence[Stored], bool, dict[Hashable, BideError]], list[Brought]]
 STATES: tuple[State, ...] = ("ready", "leased", "scheduled", "ready")  # the last again: a relay may have given back meanwhile
+TRIES = 3  # to take a message from a relay, which may give it back at that moment
 
 
 class Waiting:
@@ -49,10 +50,17 @@ class Waiting:
         return [found[id] for id in sorted(found)]
 
     def take_out(self, ids: Sequence[str]) -> list[CancelResult]:
-        """Whoever has it: if a relay is handing it on, it does so by an operation that the queue knows, or nothing is known."""
+        """Whoever has it: if a relay is handing it on, it does so by an operation that the queue knows, or nothing is known.
+        RUNNING, if it was given back and claimed again each time.
+        """
+        results = dict.fromkeys(ids, CancelResult.RUNNING)
+        for _ in range(TRIES):
+            if left := [id for id, result in results.items() if result is CancelResult.RUNNING]:
+                results |= zip(left, self._take_out(left), strict=True)
+        return [results[id] for id in ids]
+
+    def _take_out(self, ids: Sequence[str]) -> list[CancelResult]:
         refs = [Ref(id) for id in ids]
-        if not refs:
-            return []
         results = self._store.cancel(refs)
         running = [i for i, result in enumerate(results) if result is CancelResult.RUNNING]
         if running:
@@ -77,7 +85,7 @@ class Waiting:
         for each in waiting:
             if each.state == "dead":
                 return RescheduleResult.DEAD
-            [sent] = self._bring([each], move.origin != "due")
+            [sent] = self._bring([each], move.origin != "due", {})
             if isinstance(sent, BideError):
                 raise sent
             if sent is None:
