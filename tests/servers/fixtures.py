@@ -225,10 +225,11 @@ _numbers = itertools.count()  # so that a client that a test has left behind fin
 
 
 def _forget(*servers: RedisServer) -> None:
-    """Nothing is left of the tests before: no keys, and no counts."""
+    """Nothing is left of the tests before: no keys, no counts, and nothing that is told of keys."""
     for server in servers:
         with server.client() as client:
             if client.role()[0] == b"master":
                 client.flushall()
+            client.config_set("notify-keyspace-events", "")
             client.acl_log_reset()
             client.config_resetstat()
