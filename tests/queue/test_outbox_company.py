@@ -167,7 +167,7 @@ def test_each_turn_decides_something_however_slow_calls_are(
         handover.put(left, ends, 0)
         gone = {end.id for end in ends if end.verdict == "dead"}
         left = [each for each in left if each[0].id not in gone]
-        assert (len(gone), len(ends), handover.cut_short) == (1, 9 - turn, turn < 8)
+        assert (len(gone), len(ends), handover.again_soon) == (1, 9 - turn, turn < 8)
 
 
 def claimed(queue: Queue, handover: Any) -> list[Kept]:

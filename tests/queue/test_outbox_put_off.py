@@ -1,5 +1,6 @@
 """What a relay of an outbox has put off: it gives that back when it ends, and leaves it to others first."""
 
+import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
@@ -8,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from bide import Call, Hook, Queue, QueueFull, Unavailable
-from bide.engines.base import Hold, NewMessage
+from bide import Call, Hook, OutcomeUnknown, Queue, QueueFull, Unavailable
+from bide.engines.base import Claimed, Hold, NewMessage
 from bide.queue import outbox
-from bide.queue.away import LONG, OTHERS, PutOff
+from bide.queue.away import FORGOTTEN, LONG, OTHERS, Away, Lately, PutOff, Rests
 from bide.queue.sync import relay as sync_relay
 from tests.queue.test_outbox_handed_on import commit, connected, outbox_of
 from tests.worker.processes import until
@@ -199,3 +200,38 @@ def test_what_is_put_off_briefly_is_taken_back_at_once(monkeypatch: pytest.Monke
     assert parts.upkeep(clock.now + 11) == clock.now + LONG / 1000 + OTHERS
     parts.add([brief], LONG + 1_000, shared=False)
     assert parts.upkeep(clock.now + 12) == clock.now + 11
+
+
+def test_what_others_have_handed_on_is_forgotten_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000.0
+    monkeypatch.setattr("bide.queue.away.time.monotonic", lambda: now)
+    lately = Lately[int]()
+    lately.note("a", 1, LONG)
+    now += FORGOTTEN + LONG / 1000 - 1
+    lately.note("b", 2, LONG)
+    assert list(lately) == [1, 2]
+    assert lately.get("a", 0) == 1
+    now += 2
+    assert list(lately) == [2]
+    now += FORGOTTEN
+    lately.note("c", 3, LONG)
+    assert set(lately._all) == {"b", "c"}
+    now += 2 * FORGOTTEN
+    lately.note("d", 4, LONG)
+    assert set(lately._all) == {"d"}
+    lately.forget(["d", "e"])
+    assert list(lately) == []
+
+
+def test_what_is_put_off_keeps_no_error_with_the_bodies_of_its_batch(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("CRITICAL", "bide.outbox")  # a record would keep it
+
+    class Lost(OutcomeUnknown):
+        pass
+
+    error = Lost("It was cut.")
+    kept, away = weakref.ref(error), Away(Rests(lambda _: None))
+    away.put_off(Claimed("1", outbox.TOPIC, b"", {}, None, 0, 0, 1, 1, ""), error, LONG)
+    del error
+    assert kept() is None
+    assert str(away.left) == "It was cut."

@@ -2,14 +2,15 @@
 
 import math
 import time
-from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from bide.engines.base import SWEEP, Claimed, End, Hold, NewMessage, Verdict, as_one
 from bide.errors import BideError, QueueFull
 from bide.logs import Log
 
 Kept: TypeAlias = tuple[Claimed, NewMessage]
+T = TypeVar("T")
 
 SOON, LATER = 500, 10_000  # ms until the next try while the queue's engine is away, or after a rest
 MOST = 20_000  # ms of a rest, which grows as long as the part stays away
@@ -116,13 +117,41 @@ def small_first(kept: Sequence[Kept]) -> list[Kept]:
     return [kept[at] for at in sorted(range(len(kept)), key=sizes.__getitem__)]
 
 
+class Lately(Generic[T]):
+    """What was noted of messages that a relay put off, by their ids: until it should have had them again for a while."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, tuple[T, float]] = {}
+        self._look_at = -math.inf
+
+    def note(self, id: str, told: T, ms: int) -> None:
+        """`ms`: for which it is put off."""
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + FORGOTTEN
+            self._all = {id: each for id, each in self._all.items() if each[1] > now}
+        self._all[id] = told, now + ms / 1000 + FORGOTTEN
+
+    def get(self, id: str, otherwise: T) -> T:
+        return self._all.get(id, (otherwise,))[0]
+
+    def forget(self, ids: Iterable[str]) -> None:
+        if self._all:
+            for id in ids:
+                self._all.pop(id, None)
+
+    def __iter__(self) -> Iterator[T]:
+        now = time.monotonic()
+        return iter([told for told, until in self._all.values() if until > now])
+
+
 class Away:
     """What one relay puts off, since the part that it is for does not answer or has no room, or since it is not confirmed."""
 
     def __init__(self, rests: Rests) -> None:
         self._rests = rests
         self._told_at = -math.inf  # by time.monotonic(): when the log said so
-        self._left: dict[str, BideError] = {}  # why each of them was, by its id
+        self._left = Lately[tuple[type[BideError], str]]()  # why each of them was: not the error, which holds their bodies
 
     def answering(self, kept: Sequence[Kept], ends: list[End]) -> Sequence[Kept]:
         """Without those whose part rests. The ends of these are added to the list."""
@@ -141,25 +170,23 @@ class Away:
         if now >= self._told_at + LATER / 1000:
             self._told_at = now
             _log.warning("Some messages stay in the outbox, and are tried again: %s", error)
-        self._left[claimed.id] = error
+        self._left.note(claimed.id, (type(error), str(error)), ms)
         return end_of(claimed, "release", ms)
 
     def claimed(self, all: Sequence[Claimed]) -> None:
         """They are tried again, or have ended."""
-        if self._left:
-            for each in all:
-                self._left.pop(each.id, None)
+        self._left.forget(each.id for each in all)
 
     @property
     def left(self) -> BideError | None:
         """Why some were put off and not tried again: first of all, if not for want of room."""
-        last = {isinstance(error, QueueFull): error for error in self._left.values()}
+        last = {issubclass(kind, QueueFull): kind(text) for kind, text in dict.fromkeys(self._left)}
         return as_one([last[lacks_room] for lacks_room in sorted(last)]) if last else None
 
     @property
     def lacks_room(self) -> bool:
         """Whether that is why some were."""
-        return any(isinstance(error, QueueFull) for error in self._left.values())
+        return any(issubclass(kind, QueueFull) for kind, _ in self._left)
 
 
 class Late(NamedTuple):

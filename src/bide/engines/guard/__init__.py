@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence, Sized
 
 from bide.core.when import MAX_DELAY_MS, check_longest
 from bide.engines.base import MAX_BATCH, Capabilities, Condition, Move, NewMessage, Ref, Seen
+from bide.engines.each import raise_first
 from bide.engines.guard.able import others_can
-from bide.errors import BadOption, Unavailable, Unsupported
+from bide.errors import BadOption, BadTime, BideError, Unavailable, Unsupported
 from bide.types import State
 
 _MEANS: Mapping[str, tuple[str, str]] = {
@@ -91,16 +92,23 @@ class Rules:
             raise Unsupported(f"{self._shown} moves no more than {together:,} at once on a condition, and these are {many}.")
 
     def check_messages(self, messages: Sequence[NewMessage]) -> None:
-        for new in messages:
+        """Raises for the first one that can't be sent; the error knows of the others."""
+        raise_first([self._wrong_with(new) for new in messages])
+
+    def _wrong_with(self, new: NewMessage) -> BideError | None:
+        try:
             check_longest(new.delay, self._can.max_delay)
-            if new.key is not None and not self._can.keys:
-                raise self._lacks("keys", "has no keys: leave key= and if_exists= out.")
-            if new.operation is not None and not self._can.idempotent:
-                raise self._lacks("idempotent", "does not remember operations: leave operation= out.")
-            if new.level != 1 and not self._can.priority:
-                raise self._lacks("priority", "has no priorities: leave priority= out.")
-            if new.past is not None and not self._can.past:
-                raise self._lacks("past", "takes no attempts or dead letters of other queues: send the message as a new one.")
+        except BadTime as error:
+            return error
+        if new.key is not None and not self._can.keys:
+            return self._lacks("keys", "has no keys: leave key= and if_exists= out.")
+        if new.operation is not None and not self._can.idempotent:
+            return self._lacks("idempotent", "does not remember operations: leave operation= out.")
+        if new.level != 1 and not self._can.priority:
+            return self._lacks("priority", "has no priorities: leave priority= out.")
+        if new.past is not None and not self._can.past:
+            return self._lacks("past", "takes no attempts or dead letters of other queues: send the message as a new one.")
+        return None
 
     def _lacks(self, capability: str, means: str) -> Unsupported:
         return Unsupported(f"{self._shown} {means} {others_can(capability)}")

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from bide.core import options
+from bide.engines.each import raise_first
 from bide.errors import BadOption
 from bide.logs import Log
 
@@ -14,12 +15,7 @@ _log = Log("bide.engine")
 
 
 class BadHook(BadOption):
-    """A hook has added headers that no message may have. The messages themselves are good."""
-
-    def __init__(self, message: str, spoiled: Sequence[int]) -> None:
-        """`spoiled`: which of the batch they were added to."""
-        super().__init__(message)
-        self.spoiled: Sequence[int] = spoiled
+    """A hook has added headers that no message may have. The message itself is good."""
 
 
 class Call:
@@ -101,23 +97,23 @@ class Hooks:
 
 def _check_added(given: Sequence[tuple[dict[str, str], Mapping[str, str]]]) -> None:
     """`given`: the headers of each message, and what they were. They are so again if one is refused: it may be put again."""
-    refused: dict[int, BadOption] = {}
-    for at, (headers, had) in enumerate(given):
+    refused: list[BadHook | None] = []
+    for headers, had in given:
         added = {name: content for name, content in headers.items() if name not in had or had[name] is not content}
         try:
             plain = options.headers(added)
         except BadOption as error:
-            refused[at] = error
+            refused.append(BadHook(f"A hook has added headers that can't be sent: mend its before(). {error}"))
             continue
+        refused.append(None)
         for name in added:
             del headers[name]
         headers.update(plain)
-    if refused:
+    if any(refused):
         for headers, had in given:
             headers.clear()
             headers.update(had)
-        first = next(iter(refused.values()))
-        raise BadHook(f"A hook has added headers that can't be sent: mend its before(). {first}", list(refused))
+        raise_first(refused)
 
 
 def _subject(verb: str, first: Any) -> tuple[Sequence[str], Sequence[Any]]:

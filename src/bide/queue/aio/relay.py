@@ -94,7 +94,7 @@ class AsyncRelay:
         self._upkeep_at = 0.0  # also while each claim finds something: what a dead relay had taken may be in its way
         self._at_once = AT_ONCE
         self._put_off = PutOff()
-        self._again_at = -math.inf  # by time.monotonic(): until when all is free again that there was no time for
+        self._again_at = -math.inf  # by time.monotonic(): until when all is free again that was released for a moment
         self._total = 0  # messages that it is done with
         self._gave_way = 0.0  # by time.monotonic(): when it last left that to others
 
@@ -248,7 +248,7 @@ class AsyncRelay:
             await self._settle(later, shared=not full)
             raise
         await self._settle(ends)
-        if self._handover.cut_short:
+        if self._handover.again_soon:
             self._again_at = time.monotonic() + SOON / 1000
         held_back = sum(end.verdict == "release" for end in ends)
         if 2 * held_back > len(ends) and sum(len(each.body) for each in claim.messages) <= LIGHT * len(ends):
