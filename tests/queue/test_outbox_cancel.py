@@ -287,7 +287,7 @@ def test_those_that_find_room_one_by_one_are_cancelled(
     assert (queue.stats("t").pending, waits(queue)) == (0, 0)
 
 
-def test_those_that_are_refused_one_by_one_wait_once_for_a_part_that_is_away(
+def test_those_that_are_refused_one_by_one_wait_twice_for_a_part_that_is_away(
     queue: Queue, own: sqlite3.Connection, hook: Spoils, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hook.bad = None
@@ -305,7 +305,7 @@ def test_those_that_are_refused_one_by_one_wait_once_for_a_part_that_is_away(
     monkeypatch.setattr(engine, "put", away)
     with pytest.raises(OutcomeUnknown, match=r"A hook has added.*It is away\.$") as caught:
         queue.cancel_many(ids)
-    assert (len(alone), list(caught.value.answers), waits(queue)) == (1, [None] * 4, 0)
+    assert (len(alone), list(caught.value.answers), waits(queue)) == (2, [None] * 4, 0)
 
 
 @pytest.mark.parametrize("key", ["k", None])
@@ -422,7 +422,7 @@ def test_one_that_is_locked_in_the_outbox_keeps_no_other_there(
     assert waits(queue) == 1
 
 
-def test_a_queue_that_is_away_is_waited_for_once_by_all_parts_of_a_call(
+def test_a_queue_that_is_away_is_waited_for_twice_by_all_parts_of_a_call(
     queue: Queue, own: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(withdrawal, "MAX_BATCH", 2)
@@ -437,8 +437,27 @@ def test_a_queue_that_is_away_is_waited_for_once_by_all_parts_of_a_call(
         patch.setattr(queue.session.open().engine, "put", away)
         with pytest.raises(OutcomeUnknown, match=r"^No answer\.$"):
             queue.cancel_many(ids)
-    assert (len(calls), waits(queue)) == (1, 6)
+    assert (len(calls), waits(queue)) == (2, 6)
     assert queue.cancel_many(ids) == [CANCELLED] * 6
+
+
+def test_a_message_that_another_transaction_holds_keeps_no_later_ones_back(
+    queue: Queue, own: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(withdrawal, "MAX_BATCH", 2)
+    ids = committed(queue, own, *range(6))
+    engine = queue.session.open().engine
+    put = engine.put
+
+    def locked(batch: Sequence[Any], **options: Any) -> Any:
+        if bytes(batch[0].body) == b"0":
+            raise Unavailable("Another transaction holds it, so nothing was done.")
+        return put(batch, **options)
+
+    monkeypatch.setattr(engine, "put", locked)
+    with pytest.raises(OutcomeUnknown) as caught:
+        queue.cancel_many(ids)
+    assert caught.value.answers == [None, None, *[CANCELLED] * 4]
 
 
 def test_all_that_are_missing_are_told_in_one_sentence(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """What a cancel has made of messages that waited in an outbox."""
 
 from collections import deque
+from collections.abc import Hashable
 from typing import NamedTuple, TypeAlias
 
 from bide.engines.base import Ref, Stored
@@ -9,6 +10,7 @@ from bide.errors import BadMessage, BideError, ConfirmTimeout, OutcomeUnknown, Q
 from bide.types import CancelResult, Sent
 
 Brought: TypeAlias = Sent | BideError | None  # of one that is handed on: the queue's answer or error, or that it has expired
+Failures: TypeAlias = dict[Hashable, list[BideError]]  # of each part of the queue, in one call of the user
 Told: TypeAlias = CancelResult | BideError
 ORDER = (CancelResult.CANCELLED, CancelResult.RUNNING, CancelResult.DEAD)
 

@@ -1,7 +1,7 @@
 # unasync: ../sync/brought.py
 """Hands on what waits in an outbox and is to be cancelled or moved, whoever has it: in the queue it can be named."""
 
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -12,10 +12,11 @@ from bide.errors import BadMessage, BideError, ConfirmTimeout, EngineError, Outc
 from bide.queue import outbox
 from bide.queue.aio.turns import LEASE
 from bide.queue.away import Kept
-from bide.queue.withdrawn import Brought, reason
+from bide.queue.withdrawn import Brought, Failures, reason
 from bide.types import Sent
 
 HELD = 5_000  # ms for which what is to be cancelled or moved is not delivered
+TWICE = 2  # calls that a part of the queue fails before it is not asked any more; one may have failed for a single message
 
 Name: TypeAlias = Callable[[Sequence[Kept], Sequence[Sent], int], Awaitable[None]]
 
@@ -27,10 +28,10 @@ class AsyncBringing:
         self._target = target
         self._name = name
 
-    async def bring(self, some: Sequence[Stored], briefly_held: bool, away: dict[Hashable, BideError]) -> list[Brought]:
+    async def bring(self, some: Sequence[Stored], briefly_held: bool, failures: Failures) -> list[Brought]:
         """Each is sent once, and stays in the outbox until it is taken out. Gives the queue's answer or error to each, or None
-        if it has expired. `briefly_held`: it is not due at once, as it is to be changed now. `away`: parts of the queue that
-        failed with these errors, and are not asked; those that fail now are added.
+        if it has expired. `briefly_held`: it is not due at once, as it is to be changed now. `failures`: so far; those that
+        come now are added.
         """
         now = (await self._store.claim([outbox.NOBODY], 1, LEASE)).now  # the time of its database: nothing is there
         told: dict[str, Brought] = {}
@@ -48,8 +49,8 @@ class AsyncBringing:
             if briefly_held and (new.delay if new.at is None else new.at - now) < HELD:
                 new = replace(new, at=None, delay=HELD)
             kept.append((claimed, new))
-        for one in await self._put(kept, told, away):
-            await self._put([one], told, away)
+        for one in await self._put(kept, told, failures):
+            await self._put([one], told, failures)
         there = [(each, sent) for each in kept if isinstance(sent := told[each[0].id], Sent)]
         try:
             if there:
@@ -58,10 +59,12 @@ class AsyncBringing:
             told |= {each[0].id: OutcomeUnknown(f"It is in the queue, but its outbox failed: {error}") for each, _ in there}
         return [told[each.id] for each in some]
 
-    async def _put(self, kept: Sequence[Kept], told: dict[str, Brought], away: dict[Hashable, BideError]) -> Sequence[Kept]:
+    async def _put(self, kept: Sequence[Kept], told: dict[str, Brought], failures: Failures) -> Sequence[Kept]:
         """Gives those that are to be tried one by one: they were refused with others."""
-        told |= {each[0].id: away[part] for each in kept if (part := self._target.part_of(each[1])) in away}
-        kept = [each for each in kept if self._target.part_of(each[1]) not in away] if away else kept
+        away = {part: errors[-1] for part, errors in failures.items() if len(errors) >= TWICE}
+        if away:
+            told |= {each[0].id: away[part] for each in kept if (part := self._target.part_of(each[1])) in away}
+            kept = [each for each in kept if self._target.part_of(each[1]) not in away]
         if not kept:
             return ()
         answers: Sequence[Sent | None] = ()
@@ -78,5 +81,6 @@ class AsyncBringing:
         told |= {claimed.id: sent or failed for (claimed, _), sent in zip(kept, answers, strict=True)}
         rest = [each for each, sent in zip(kept, answers, strict=True) if sent is None]
         if isinstance(failed, EngineError) and not isinstance(failed, QueueFull):
-            away |= {self._target.part_of(new): failed for _, new in rest}
+            for part in {self._target.part_of(new) for _, new in rest}:
+                failures.setdefault(part, []).append(failed)
         return rest if len(kept) > 1 and isinstance(failed, BadMessage | Unsupported | QueueFull) else ()

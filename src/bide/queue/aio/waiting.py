@@ -1,7 +1,7 @@
 # unasync: ../sync/waiting.py
 """What waits in an outbox, by its id or by its key in the queue: it is moved and shown as if it were there."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -10,10 +10,10 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, End, Move, Ref, Stored
 from bide.errors import BideError, Unsupported
 from bide.queue import outbox
-from bide.queue.withdrawn import Brought
+from bide.queue.withdrawn import Brought, Failures
 from bide.types import CancelResult, RescheduleResult, State
 
-Bring: TypeAlias = Callable[[Sequence[Stored], bool, dict[Hashable, BideError]], Awaitable[list[Brought]]]
+Bring: TypeAlias = Callable[[Sequence[Stored], bool, Failures], Awaitable[list[Brought]]]
 STATES: tuple[State, ...] = ("ready", "leased", "scheduled", "ready")  # the last again: a relay may have given back meanwhile
 TRIES = 3  # to take a message from a relay, which may give it back at that moment
 

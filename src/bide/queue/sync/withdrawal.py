@@ -3,7 +3,7 @@
 sends it by the same operation, so does nothing then. It leaves the outbox when it is known that nothing is left of it.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from bide.engines.base import MAX_BATCH, Capabilities, Ref
@@ -11,7 +11,7 @@ from bide.engines.sync import Engine
 from bide.errors import BideError, OutcomeUnknown, Unsupported
 from bide.queue import outbox
 from bide.queue.sync.waiting import Bring, Waiting
-from bide.queue.withdrawn import Brought, Fate, Lot, Told, Withdrawn, is_refused, is_untouched, reason
+from bide.queue.withdrawn import Brought, Failures, Fate, Lot, Told, Withdrawn, is_refused, is_untouched, reason
 from bide.types import CancelResult, Sent
 
 Cancel: TypeAlias = Callable[[Sequence[Ref]], list[CancelResult]]
@@ -28,7 +28,7 @@ class Withdrawal:
         self._bring = bring
         self._cancel_there = cancel
         self._queue = queue
-        self._away: dict[Hashable, BideError] = {}  # parts of the queue that were, for all of the call
+        self._failures: Failures = {}
         self._lots: dict[Ref, Lot] = {}
         self._fates: dict[Ref, Fate] = {}  # by the ids of what is asked for, and of all that waits with it
         self._missing: list[str] = []
@@ -116,7 +116,7 @@ class Withdrawal:
     def _hand_on(self, some: Sequence[Withdrawn]) -> list[Withdrawn]:
         """And cancel it in the queue. Gives those that can't be there: the queue refuses them, and no relay had them."""
         asked = [piece for piece in some if piece.lot.failed is None]
-        answers = self._bring([piece.stored for piece in asked], True, self._away) if asked else ()
+        answers = self._bring([piece.stored for piece in asked], True, self._failures) if asked else ()
         brought: dict[str, Brought] = {piece.stored.id: sent for piece, sent in zip(asked, answers, strict=True)}
         there: list[tuple[Withdrawn, Ref]] = []
         left: list[Withdrawn] = []
