@@ -90,7 +90,7 @@ class Halves:
             if silent:
                 self._doubtful[at] = [each for each in group if each[0].id not in ids]
                 return silent
-        full = small_first([each for group in self._doubtful for each in group])
+        full = small_first(sorted((each for group in self._doubtful for each in group), key=lambda each: each[0].id))
         self._doubtful = [[each for each in group if each is not full[0]] for group in self._doubtful]
         return full[:1]
 
