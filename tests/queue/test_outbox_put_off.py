@@ -235,3 +235,16 @@ def test_what_is_put_off_keeps_no_error_with_the_bodies_of_its_batch(caplog: pyt
     del error
     assert kept() is None
     assert str(away.left) == "It was cut."
+
+
+def test_an_engines_own_error_is_told_as_the_kind_of_bides_that_it_is() -> None:
+    """It may not be made of a text."""
+
+    class PortClosed(Unavailable):
+        def __init__(self, host: str, port: int) -> None:
+            super().__init__(f"{host}:{port} is away.")
+
+    away = Away(Rests(lambda _: None))
+    away.put_off(Claimed("1", "t", b"", {}, None, 0, 0, 1, 0, "token"), PortClosed("h", 1), 100)
+    told = away.left
+    assert (type(told), str(told)) == (Unavailable, "h:1 is away.")

@@ -170,7 +170,8 @@ class Away:
         if now >= self._told_at + LATER / 1000:
             self._told_at = now
             _log.warning("Some messages stay in the outbox, and are tried again: %s", error)
-        self._left.note(claimed.id, (type(error), str(error)), ms)
+        kind = next(each for each in type(error).__mro__ if each.__module__ == BideError.__module__)
+        self._left.note(claimed.id, (kind, str(error)), ms)
         return end_of(claimed, "release", ms)
 
     def claimed(self, all: Sequence[Claimed]) -> None:

@@ -76,7 +76,7 @@ class Hooks:
         self._tell("before", call)
         begin = time.perf_counter()
         try:
-            _check_added(given)
+            raise_first(_wrong_with(given))
             yield call
         except BaseException as error:
             call.error = error
@@ -95,7 +95,7 @@ class Hooks:
                 _log.exception("The hook %s failed in %s; the call goes on.", type(hook).__name__, moment)
 
 
-def _check_added(given: Sequence[tuple[dict[str, str], Mapping[str, str]]]) -> None:
+def _wrong_with(given: Sequence[tuple[dict[str, str], Mapping[str, str]]]) -> Sequence[BadHook | None]:
     """`given`: the headers of each message, and what they were. They are so again if one is refused: it may be put again."""
     refused: list[BadHook | None] = []
     for headers, had in given:
@@ -113,7 +113,7 @@ def _check_added(given: Sequence[tuple[dict[str, str], Mapping[str, str]]]) -> N
         for headers, had in given:
             headers.clear()
             headers.update(had)
-        raise_first(refused)
+    return refused
 
 
 def _subject(verb: str, first: Any) -> tuple[Sequence[str], Sequence[Any]]:
