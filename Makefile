@@ -39,8 +39,8 @@ demo: .venv/.demo ## see bide at work, in about a minute
 	@$(BIN)/bide demo
 
 .PHONY: test
-test: servers check ## check with the unit tests, then one of each kind of test, and no long ones; about twelve minutes
-	@echo "== pytest: about ten minutes on two cores, and more where others work, too"
+test: servers check ## check with the unit tests, then one of each kind of test, and no long ones; about ten minutes
+	@echo "== pytest: about eight minutes on two cores, and more where others work, too"
 	@$(BIN)/pytest tests --ignore=tests/unit --brief $(PARALLEL)
 
 .PHONY: test-all
