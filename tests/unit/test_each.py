@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 
-from bide import OutcomeUnknown, Queue, Unavailable, Unsupported
+from bide import BadOption, BideError, Call, Hook, OutcomeUnknown, Queue, Unavailable, Unsupported
 from bide.engines.each import error_of_each, keep_each, raise_first
 
 
@@ -35,19 +35,29 @@ class Large:
     """What a caller holds while it sends."""
 
 
-def test_what_the_caller_of_a_refused_send_holds_is_free_when_the_error_is(modest_url: str) -> None:
+class Spoils(Hook):
+    def before(self, call: Call) -> None:
+        if call.verb == "put":
+            call.asked[0].headers["tenant"] = 7
+
+
+@pytest.mark.parametrize(("hooks", "key", "refusal"), [((), "k", Unsupported), ((Spoils(),), None, BadOption)])
+def test_what_the_caller_of_a_refused_send_holds_is_free_when_the_error_is(
+    hooks: tuple[Hook, ...], key: str | None, refusal: type[BideError], modest_url: str
+) -> None:
     held: list[weakref.ref[Large]] = []
 
     def send(queue: Queue) -> None:
         large = Large()
         held.append(weakref.ref(large))
-        queue.send("t", 1, key="k")
+        queue.send("t", 1, key=key)
 
-    with Queue(modest_url) as queue:
+    with Queue(modest_url, hooks=hooks) as queue:
+        queue.open()
         gc.collect()
         gc.disable()
         try:
-            with pytest.raises(Unsupported):
+            with pytest.raises(refusal):
                 send(queue)
             assert held[0]() is None
         finally:

@@ -84,6 +84,7 @@ class Hooks:
         finally:
             call.seconds = time.perf_counter() - begin
             self._tell("after", call)
+            del call  # its error holds this frame
 
     def _tell(self, moment: str, call: Call) -> None:
         for hook in self._hooks:
