@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from bide import CancelResult, ConfirmTimeout, OutcomeUnknown, Queue, QueueFull, TooLarge, Unavailable, Unsupported
-from bide.engines.base import End
+from bide.engines.base import End, Ref
+from bide.engines.each import keep_each
 from bide.queue import outbox
 from bide.queue.sync import withdrawal
 from tests.queue.test_outbox_handed_on import die, later, outbox_of
@@ -545,3 +546,13 @@ def test_of_a_queue_that_can_not_cancel_those_are_told_that_left_the_outbox(
         with pytest.raises(OutcomeUnknown, match=r"The outbox is away\.$") as caught:
             queue.cancel_many(ids)
         assert caught.value.answers == [None, CANCELLED]
+
+
+def test_each_that_a_part_of_the_queue_has_not_taken_is_told_its_own_error(
+    queue: Queue, own: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = committed(queue, own, "one", "another")
+    errors = [Unavailable("One is away."), Unavailable("Another is away.")]
+    failing(queue, monkeypatch, "put", keep_each(OutcomeUnknown("Two parts are away.", answers=[None, None]), errors))
+    told = outbox_of(queue).withdrawal(queue.session.engine().cancel).cancel([Ref(id) for id in ids], None)
+    assert [str(each).partition("says: ")[2] for each in told] == ["One is away.", "Another is away."]

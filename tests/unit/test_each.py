@@ -3,11 +3,13 @@
 import gc
 import pickle
 import weakref
+from typing import Never
 
 import pytest
 
 from bide import BadOption, BideError, Call, Hook, OutcomeUnknown, Queue, Unavailable, Unsupported
 from bide.engines.each import error_of_each, keep_each, raise_first
+from bide.engines.memory.sync import Memory
 
 
 def test_each_item_has_its_own_error_or_none() -> None:
@@ -41,10 +43,19 @@ class Spoils(Hook):
             call.asked[0].headers["tenant"] = 7
 
 
-@pytest.mark.parametrize(("hooks", "key", "refusal"), [((), "k", Unsupported), ((Spoils(),), None, BadOption)])
-def test_what_the_caller_of_a_refused_send_holds_is_free_when_the_error_is(
-    hooks: tuple[Hook, ...], key: str | None, refusal: type[BideError], modest_url: str
+def away(*_: object, **__: object) -> Never:
+    raise Unavailable("Away.")
+
+
+@pytest.mark.parametrize(
+    ("hooks", "key", "refusal"),
+    [((), "k", Unsupported), ((Spoils(),), None, BadOption), ((), None, Unavailable), ((Hook(),), None, Unavailable)],
+)
+def test_what_the_caller_of_a_send_that_failed_holds_is_free_when_the_error_is(
+    hooks: tuple[Hook, ...], key: str | None, refusal: type[BideError], modest_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if refusal is Unavailable:
+        monkeypatch.setattr(Memory, "put", away)
     held: list[weakref.ref[Large]] = []
 
     def send(queue: Queue) -> None:

@@ -45,7 +45,10 @@ class AsyncHooked:
 
         async def told(*args: Any, **options: Any) -> Any:
             with self._hooks.call(verb, *args[:1]) as made:
-                made.answer = answer = await call(*args, **options)
+                try:
+                    made.answer = answer = await call(*args, **options)
+                finally:
+                    del made  # its error will hold this frame
             return answer
 
         return told

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Stored
-from bide.errors import BadMessage, BideError, ConfirmTimeout, EngineError, OutcomeUnknown, QueueFull, Unsupported
+from bide.engines.each import error_of_each
+from bide.errors import BadMessage, BideError, EngineError, OutcomeUnknown, QueueFull, Unsupported
 from bide.queue import outbox
 from bide.queue.aio.turns import LEASE
 from bide.queue.away import Kept
@@ -67,20 +68,17 @@ class AsyncBringing:
             kept = [each for each in kept if self._target.part_of(each[1]) not in away]
         if not kept:
             return ()
-        answers: Sequence[Sent | None] = ()
-        failed: BideError | None = None
+        answers: Sequence[Sent | None] = [None] * len(kept)
+        errors: Sequence[BideError | None] = [None] * len(kept)
         try:
             answers = await self._target.put([new for _, new in kept])
-        except ConfirmTimeout as error:
-            answers, failed = error.done, error  # it is there; whether what follows is confirmed is told by that
         except BideError as error:
-            failed = reason(error)
-            if isinstance(error, OutcomeUnknown):
-                answers = error.done or error.answers
-        answers = answers or [None] * len(kept)
-        told |= {claimed.id: sent or failed for (claimed, _), sent in zip(kept, answers, strict=True)}
-        rest = [each for each, sent in zip(kept, answers, strict=True) if sent is None]
-        if isinstance(failed, EngineError) and not isinstance(failed, QueueFull):
-            for part in {self._target.part_of(new) for _, new in rest}:
-                failures.setdefault(part, []).append(failed)
-        return rest if len(kept) > 1 and isinstance(failed, BadMessage | Unsupported | QueueFull) else ()
+            errors = [reason(own or error) for own in error_of_each(error, len(kept))]
+            if isinstance(error, OutcomeUnknown):  # what is not confirmed is there; what follows tells whether that is
+                answers = error.done or error.answers or answers
+        told |= {each[0].id: sent or own for each, sent, own in zip(kept, answers, errors, strict=True)}
+        rest = [(each, own) for each, sent, own in zip(kept, answers, errors, strict=True) if sent is None]
+        failed = [(new, own) for (_, new), own in rest if isinstance(own, EngineError) and not isinstance(own, QueueFull)]
+        for part, own in {self._target.part_of(new): own for new, own in failed}.items():
+            failures.setdefault(part, []).append(own)
+        return [each for each, own in rest if isinstance(own, BadMessage | Unsupported | QueueFull)] if len(kept) > 1 else []

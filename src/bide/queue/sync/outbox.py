@@ -53,10 +53,13 @@ class Outbox:
         keeps = self._setup.tasks.keeps
         once = self._target.capabilities.idempotent
         with self._hooks.call("put", messages) as call:  # of what is sent: the store's own hooks would see what wraps it
-            kept = self.store.put(
-                [outbox.kept(new, keeps.get(new.topic), once=once) for new in messages], connection=connection
-            )
-            call.answer = sent = outbox.answers(messages, kept)
+            try:
+                kept = self.store.put(
+                    [outbox.kept(new, keeps.get(new.topic), once=once) for new in messages], connection=connection
+                )
+                call.answer = sent = outbox.answers(messages, kept)
+            finally:
+                del call  # its error will hold this frame
         self._named.expect(expected(sent, keeps), connection)
         return sent
 
