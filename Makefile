@@ -25,9 +25,9 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 # What Python has compiled is kept: the tests start it thousands of times, and each time would compile all of bide.
 export PYTHONDONTWRITEBYTECODE :=
 
-# Two processes for each core, since tests wait more than they work; each with servers of its own: see tests/share.py.
+# Three processes for each core, since tests wait more than they work; each with servers of its own: see tests/share.py.
 CORES := $(shell "$(PYTHON)" -c "import os; print(min(8, os.cpu_count() or 1))" 2>/dev/null)
-PROCESSES := $(shell "$(PYTHON)" -c "import os; print(min(8, 2 * (os.cpu_count() or 1)))" 2>/dev/null)
+PROCESSES := $(shell "$(PYTHON)" -c "import os; print(min(9, 3 * (os.cpu_count() or 1)))" 2>/dev/null)
 PARALLEL := --numprocesses $(or $(PROCESSES),1) --dist loadfile
 
 .PHONY: help
@@ -91,7 +91,7 @@ endef
 PYRIGHT := PATH="$(CURDIR)/$(BIN):$$PATH" pyright --verifytypes bide --ignoreexternal
 
 # The slowest first, since they run side by side.
-STEPS := mypy yardsticks site pyright public docs translations lint-imports rooms unasync limits ruff-check ruff-format
+STEPS := mypy tests yardsticks site pyright public docs translations lint-imports rooms unasync limits ruff-check ruff-format
 
 .PHONY: check
 check: .venv/.dev ## format, lint, types, import rules, limits, yardsticks, the public API, generated files, the site, unit tests; about a minute
@@ -107,6 +107,9 @@ check-mypy:
 	$(call step,mypy,$(BIN)/mypy --strict)
 check-pyright:
 	$(call step,pyright,$(PYRIGHT) >.venv/pyright.log && grep score .venv/pyright.log || { cat .venv/pyright.log; false; })
+# What is collected here is compiled: the processes of `make test` would each compile all of it.
+check-tests:
+	$(call step,tests can be collected,$(BIN)/pytest tests --collect-only -qq >.venv/tests.log || { tail -n 50 .venv/tests.log; false; })
 check-lint-imports:
 	$(call step,lint-imports,$(BIN)/lint-imports --no-logo)
 check-rooms:

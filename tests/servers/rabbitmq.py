@@ -20,6 +20,7 @@ TUNED = "{dead_letter_worker_publisher_confirm_timeout, 5000}, {dead_letter_work
 # Queues report to the HTTP API twice a second, not every 5 seconds.
 PROMPT = "{collect_statistics_interval, 500}, {quorum_tick_interval, 500}"
 ON_LOOPBACK = "-kernel inet_dist_use_interface {127,0,0,1} -start_epmd false"
+ASLEEP = "+sbwt none +sbwtdcpu none +sbwtdio none"  # while it has nothing to do, and not after a while of looking
 SETTINGS = (
     "log.console = true",
     "log.console.level = info",
@@ -202,7 +203,7 @@ class RabbitServer(Server):
             "NODE_IP_ADDRESS": HOST,
             "NODE_PORT": str(self.port),
             "DIST_PORT": str(self._distribution_port),
-            "SERVER_ADDITIONAL_ERL_ARGS": ON_LOOPBACK,
+            "SERVER_ADDITIONAL_ERL_ARGS": f"{ON_LOOPBACK} {ASLEEP}",
             "CTL_ERL_ARGS": ON_LOOPBACK,
             "CTL_DIST_PORT_MIN": "0",  # any: there are eleven otherwise, for all commands of this machine
             "CTL_DIST_PORT_MAX": "0",
