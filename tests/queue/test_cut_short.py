@@ -300,15 +300,19 @@ class CtrlC(Hook):
             raise KeyboardInterrupt
 
 
-def test_a_send_that_a_ctrl_c_has_met_on_its_way_ends_when_the_loop_is_run_again() -> None:
+@pytest.mark.parametrize(("senders", "told"), [(1, KeyboardInterrupt), (2, OutcomeUnknown)])
+def test_a_send_that_a_ctrl_c_has_met_on_its_way_ends_when_the_loop_is_run_again(
+    senders: int, told: type[BaseException]
+) -> None:
+    """One that comes alone makes the call itself, so the Ctrl-C is its own."""
     with asyncio.Runner() as runner:
         loop, queue = runner.get_loop(), AsyncQueue("memory://", hooks=[CtrlC()])
         loop.set_exception_handler(lambda loop, context: None)  # it tells of a task that nobody awaits
-        sending = loop.create_task(queue.send("t", 1))
+        sending = [loop.create_task(queue.send("t", 1)) for _ in range(senders)]
         with pytest.raises(KeyboardInterrupt):
-            loop.run_until_complete(sending)
-        with pytest.raises(OutcomeUnknown):
-            loop.run_until_complete(asyncio.wait_for(sending, PATIENCE))
+            loop.run_until_complete(asyncio.wait(sending))
+        loop.run_until_complete(asyncio.wait(sending, timeout=PATIENCE))
+        assert [type(each.exception()) for each in sending] == [told] * senders
         assert loop.run_until_complete(queue.send("t", 2))
         loop.run_until_complete(queue.close())
 

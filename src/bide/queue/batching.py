@@ -46,13 +46,13 @@ class Line(Generic[E]):
         self._singly = 0  # so many go into calls of their own
         self.waiting: list[E] = []
         self.under_way: list[E] = []
-        self.caller: asyncio.Task[None] | None = None
+        self.caller: asyncio.Future[None] | None = None  # its task, or until a sender that came alone has its answer
         self.stalled: bool = False  # its part has not answered for a while
         self._looks = 0  # since its part answered
         self._repeats = False  # its last call was for nothing
         self._alarm: asyncio.TimerHandle | None = None
 
-    def begin(self) -> "asyncio.Task[None]":
+    def begin(self) -> "asyncio.Future[None]":
         if self.caller is None:  # a factory of the loop's may begin a task before it gives it
             self.caller = asyncio.Task(self._work(), loop=asyncio.get_running_loop())
         return self.caller
@@ -173,13 +173,50 @@ class AsyncBatching(Collector[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):
         self._closed = False
         self._beside: set[asyncio.Task[None]] = set()
 
-    def add(self, item: T) -> "asyncio.Future[R]":
-        """The answer for one item. A caller that is cancelled before its call began takes its item back."""
+    def add(self, item: T) -> Awaitable[R]:
+        """The answer for one item, to be awaited at once. A caller that is cancelled before its call began takes its item back.
+
+        A caller that has come alone, to an engine of one part, makes the call itself.
+        """
+        part = self._part_of(item)
+        line = self._lines.get(part)
+        if part is None and (line is None or line.caller is None) and not self._closed:
+            return self._alone(item)
+        return self._begin(part, item)
+
+    def begin(self, item: T) -> "asyncio.Future[R]":
+        """The same, for a caller that does not wait."""
+        return self._begin(self._part_of(item), item)
+
+    def _begin(self, part: Hashable, item: T) -> "asyncio.Future[R]":
         if self._closed:
             raise Unavailable("The queue is closed: make a new one.")
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self.put((item, answer))
+        self.put_in(part, (item, answer))
         return answer
+
+    async def _alone(self, item: T) -> R:
+        line = self._lines.get(None)
+        if line is None:
+            line = self._lines[None] = Line(None, self)
+        loop = asyncio.get_running_loop()
+        line.caller = alone = loop.create_future()
+        try:
+            await asyncio.sleep(0)  # those who are about to come do so now
+            if not line.waiting:
+                return await self._ask_alone(item)
+            answer: asyncio.Future[R] = loop.create_future()
+            line.waiting.insert(0, (item, answer))
+        except GeneratorExit:  # the loop has gone
+            self.stopped(line)
+            raise
+        finally:
+            line.caller = None
+            if not alone.done():
+                alone.set_result(None)
+            if line.waiting:
+                line.begin()
+        return await answer
 
     def part_of(self, entry: "tuple[T, asyncio.Future[R]]") -> Hashable:
         return self._part_of(entry[0])
@@ -198,7 +235,7 @@ class AsyncBatching(Collector[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):
                     await asyncio.wait(left)
         await self.emptied()
 
-    def _for_parts(self) -> "list[asyncio.Task[None]]":
+    def _for_parts(self) -> "list[asyncio.Future[None]]":
         """The calls that wait for one part of several."""
         return [line.caller for line in self.lines if line.caller is not None and line.part is not None] + list(self._beside)
 
@@ -256,6 +293,16 @@ class AsyncBatching(Collector[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):
             for future, answer in zip(futures, answers, strict=True):
                 _answer(future, answer)
 
+    async def _ask_alone(self, item: T) -> R:
+        try:
+            [answer] = await self._call([item])
+        except OutcomeUnknown as error:
+            if error.answers and error.answers[0] is not None:
+                [answer] = error.answers
+            else:
+                raise _own(error, 0) from error.__cause__
+        return answer
+
     async def _one_by_one(self, batch: "list[tuple[T, asyncio.Future[R]]]") -> None:
         try:
             for each in batch:
@@ -278,7 +325,12 @@ def _tell_unknown(futures: "list[asyncio.Future[R]]", error: OutcomeUnknown) -> 
         if i < len(error.answers) and error.answers[i] is not None:
             _answer(future, error.answers[i])
         else:
-            _fail(future, type(error)(str(error), error.operations[i]) if i < len(error.operations) else error)
+            _fail(future, _own(error, i))
+
+
+def _own(error: OutcomeUnknown, i: int) -> OutcomeUnknown:
+    """That of one of a batch."""
+    return type(error)(str(error), error.operations[i]) if i < len(error.operations) else error
 
 
 def _answer(future: "asyncio.Future[R]", answer: R) -> None:

@@ -73,7 +73,7 @@ class Keeping:
 
     async def _call(self, followers: Sequence[str], id: str) -> None:
         """Those that have waited for the last of what is done are called. This is repeated if it fails on its way."""
-        for each in [self._arrivals.add(Arrival(dependent, id)) for dependent in followers]:
+        for each in [self._arrivals.begin(Arrival(dependent, id)) for dependent in followers]:
             await each
 
     async def _arrive(self, arrivals: Sequence[Arrival]) -> Sequence[None]:

@@ -1,0 +1,87 @@
+"""Sends in an event loop: one that comes alone is made by its caller, and those that come together share a call."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from bide import AsyncQueue, OutcomeUnknown, Queue, Sent
+from bide.engines.base import NewMessage
+
+
+async def test_a_send_that_comes_alone_is_made_by_its_caller_and_those_that_come_together_share_a_call() -> None:
+    async with AsyncQueue("memory://") as queue:
+        puts = (await queue.session.open()).puts
+        put, calls = puts._call, list[tuple[object, int]]()
+
+        async def told(messages: Sequence[NewMessage]) -> Sequence[Sent]:
+            calls.append((asyncio.current_task(), len(messages)))
+            return await put(messages)
+
+        puts._call = told
+        await queue.send("t", 0)
+        sending = [asyncio.create_task(queue.send("t", number)) for number in range(1, 4)]
+        await asyncio.gather(*sending)
+        assert calls[0] == (asyncio.current_task(), 1)
+        [(caller, size)] = calls[1:]
+        assert caller not in sending
+        assert size == 3
+        assert [each.body for each in await queue.receive("t", limit=9)] == [0, 1, 2, 3]
+
+
+async def test_who_comes_while_a_lone_send_is_under_way_is_served_also_when_that_is_cancelled() -> None:
+    async with AsyncQueue("memory://") as queue:
+        puts = (await queue.session.open()).puts
+        put, begun, left = puts._call, asyncio.Event(), asyncio.Event()
+
+        async def slow(messages: Sequence[NewMessage]) -> Sequence[Sent]:
+            begun.set()
+            await left.wait()
+            return await put(messages)
+
+        puts._call = slow
+        alone = asyncio.create_task(queue.send("t", "alone"))
+        await begun.wait()
+        others = [asyncio.create_task(queue.send("t", number)) for number in range(3)]
+        await asyncio.sleep(0)
+        alone.cancel()
+        await asyncio.wait([alone])
+        assert alone.cancelled()
+        left.set()
+        assert all(each.created for each in await asyncio.gather(*others))
+        assert [each.body for each in await queue.receive("t", limit=9)] == [0, 1, 2]
+
+
+async def test_closing_sees_a_lone_send_through() -> None:
+    queue = AsyncQueue("memory://close-alone")
+    puts = (await queue.session.open()).puts
+    put, begun, left = puts._call, asyncio.Event(), asyncio.Event()
+
+    async def slow(messages: Sequence[NewMessage]) -> Sequence[Sent]:
+        begun.set()
+        await left.wait()
+        return await put(messages)
+
+    puts._call = slow
+    alone = asyncio.create_task(queue.send("t", 1))
+    await begun.wait()
+    closing = asyncio.create_task(queue.close())
+    await asyncio.wait([closing], timeout=0.05)
+    assert not closing.done()
+    left.set()
+    await closing
+    assert (await alone).created
+    assert Queue("memory://close-alone").stats("t").ready == 1
+
+
+async def test_the_error_of_a_lone_send_tells_its_own_operation() -> None:
+    async with AsyncQueue("memory://") as queue:
+        puts = (await queue.session.open()).puts
+
+        async def unknown(messages: Sequence[NewMessage]) -> Sequence[Sent]:
+            raise OutcomeUnknown("No answer.", operations=["o-1"])
+
+        puts._call = unknown
+        with pytest.raises(OutcomeUnknown, match=r"^No answer\.") as caught:
+            await queue.send("t", 1)
+        assert caught.value.operation == "o-1"
