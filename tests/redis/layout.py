@@ -50,7 +50,7 @@ def _bounds_in(text: str) -> Bounds:
     for match in re.finditer(r"\blocal ([A-Z]+(?:, [A-Z]+)*) = (\d+(?:, \d+)*)", text):
         found.update(zip(match[1].split(", "), map(int, match[2].split(", ")), strict=True))
     some = found["SOME"]
-    rooms = (some, some, some, some, some, found["NUMBERS"])
+    rooms = (some, some, 4 * some, some, some, found["NUMBERS"])
     return Bounds(found["BUCKET"], found["ROW"], rooms, found["TAGS"], found["ALIKE"], found["GROUP"], found["PARTS"])
 
 
@@ -159,7 +159,7 @@ def _id_of_place(kind: bytes, place: bytes, size: Bounds) -> bytes:
     sort = LETTERS.index(kind.decode()) % 8
     if sort == FINEST:
         return kind + place
-    slot, n = divmod(int.from_bytes(place, "big"), size.row if sort > FINEST else 2 * size.rooms[MINUTE])
+    slot, n = divmod(int.from_bytes(place, "big"), size.row if sort > FINEST else 2 * size.rooms[0])
     return kind + slot.to_bytes(6, "big") + n.to_bytes(3, "big")
 
 

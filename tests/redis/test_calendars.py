@@ -11,6 +11,7 @@ from bide.engines.redis.protocol.encoding import LAYOUT, LOCAL, SPREAD, TOPIC, i
 from bide.engines.redis.script import scripts
 from bide.errors import ConfigError, SchemaMismatch
 from bide.testing.contract.bench import START, Bench
+from bide.types import CancelResult
 from tests.redis.keyspace import COLOURS, bench_at, counts_are_true, finish_all, names, put_many, take_all
 from tests.redis.small import use_small_scripts
 from tests.servers.redis import RedisServer
@@ -96,11 +97,28 @@ async def test_a_slot_whose_numbers_are_used_up_sends_the_rest_to_the_zset(
         ids = await put_many(bench, "t", 100, at=at)
         homes = [home(id) for id in ids]
         assert homes.count("instants") == 32
-        assert homes.count("near") == 100 - 32 - 5 * 3
+        assert homes.count("near") == 100 - 32 - 12 - 4 * 3
         gone = ids[10:40]
         await bench.engine.cancel([Ref(id) for id in gone], now=bench.now)
         await come_out_on_time(bench, {id: at for id in ids if id not in gone})
         nothing_is_left(redis_server)
+
+
+@both_colours
+@pytest.mark.usefixtures("small_scripts")
+async def test_a_key_finds_its_message_in_a_minute_that_is_crowded_with_others(redis_url: str, colour: str) -> None:
+    """The index of keys has no name for the last of a minute, which has room for more messages without a key."""
+    async with bench_at(redis_url, colour, now=BEGIN - 1_000) as bench:
+        at = [BEGIN + 30_000 + 900 * n for n in range(20)]
+        crowd = await put_at(bench, at[:10])
+        keyed = await bench.put_all(*[NewMessage("t", b"x", at=each + 1, key=f"k{n}") for n, each in enumerate(at)])
+        assert sum(home(id) == "minute" for id in crowd) == 6
+        assert not any(home(each.id) == "minute" for each in keyed)
+        for n, each in enumerate(keyed):
+            assert (await bench.find(topic="t", key=f"k{n}")).id == each.id
+        for n in range(0, 20, 2):
+            assert await bench.cancel(topic="t", key=f"k{n}") is CancelResult.CANCELLED
+        await come_out_on_time(bench, crowd | {each.id: each.due for each in keyed[1::2]})
 
 
 async def test_a_topic_of_few_messages_has_no_slots_of_seconds(redis_url: str) -> None:

@@ -11,7 +11,7 @@ local FORM = {[0] = '>I4', '>I3', '>I2', '>I2', '>I1', '', '>I6', '>I6'} -- of a
 local FLAGS_AT = {[0] = 7, 6, 5, 5, 4, 3, 9, 9} -- where in a value the flags are, behind salt and due time
 local FEW, SOME = 512, 4096
 local NUMBERS = 16777216 -- as many as an id can tell apart in one slot
-local ROOM = {[0] = FEW, FEW, SOME, SOME, SOME, NUMBERS} -- messages in a slot
+local ROOM = {[0] = FEW, FEW, SOME, SOME, SOME, NUMBERS} -- messages in a slot; but see place.lua
 local BUCKET = 64
 local ROW = 1048576 -- numbers of a row that share a slot
 

@@ -140,8 +140,8 @@ local function settle_created()
     group.dues[at], group.blobs[at], group.news[at] = new.due, new.blob, new
   end
   for _, group in ipairs(order) do
-    local ids = #group.dues == 1 and {place_one(group.topic, group.level, group.dues[1], group.blobs[1])}
-      or place(group.topic, group.level, group.dues, group.blobs)
+    local ids = #group.dues == 1 and {place_one(group.topic, group.level, group.dues[1], group.blobs[1], true)}
+      or place(group.topic, group.level, group.dues, group.blobs, true)
     local held = {}
     for at, new in ipairs(group.news) do
       keep_beside(group.topic, ids[at], new, waits(new.due, new.known.flags) and reached_at(new.due) or new.due)

@@ -1,15 +1,18 @@
 -- New messages are placed: those that are due in the ready row, those in an unopened slot in the coarsest calendar
 -- that has room, the rest in the near row and at once in the zset.
 
--- How many messages of a sealed slot may go to the zset yet, and not to finer slots: so many as the slot would have room
--- for. Slots of seconds are worth their keys only where there are many messages.
-local function near_left(topic, kind, sort)
-  return sort < MINUTE and 0 or math.max(0, ROOM[sort] - topic.f['d' .. kind])
+-- Messages in a slot: of what is far more in a topic that has many, as they are spread over fewer lists then. A minute has
+-- room for four times SOME of those that are not `named`, since the index of keys tells apart no more than twice SOME. What it has no
+-- room for goes to slots of two seconds, and a batch of a thousand to half as many: that costs three times as much.
+local function room_of(topic, sort, named)
+  if sort < MINUTE then return math.min(SOME, math.max(FEW, floor(topic.f.live / 32))) end
+  return sort == MINUTE and not named and 4 * SOME or ROOM[sort]
 end
 
--- Messages in a slot: of what is far more in a topic that has many, as they are spread over fewer lists then.
-local function room_of(topic, sort)
-  return sort < MINUTE and math.min(SOME, math.max(FEW, floor(topic.f.live / 32))) or ROOM[sort]
+-- How many messages of a sealed slot may go to the zset yet, and not to finer slots: so many as the slot would have room
+-- for. Slots of seconds are worth their keys only where there are many messages.
+local function near_left(topic, kind, sort, named)
+  return sort < MINUTE and 0 or math.max(0, room_of(topic, sort, named) - topic.f['d' .. kind])
 end
 
 local function group_of(kind, slot, first) return {kind = kind, slot = slot, name = slot_name(kind, slot), first = first, count = 0} end
@@ -53,10 +56,10 @@ local function slots_for(topic, kind, dues, waiting)
 end
 
 -- All of `waiting` go to the one slot as far as it has room, or as far as they may to the zset when it is sealed; gives the rest.
-local function fill_shared(topic, group, waiting, chosen, near)
+local function fill_shared(topic, group, waiting, chosen, near, named)
   local kind, count = group.kind, #waiting
   local sort, sealed = sort_of(kind), group.slot <= topic.f['c' .. kind]
-  local taken = math.min(count, math.max(0, sealed and near_left(topic, kind, sort) or room_of(topic, sort) - group.first))
+  local taken = math.min(count, math.max(0, sealed and near_left(topic, kind, sort, named) or room_of(topic, sort, named) - group.first))
   if taken == 0 then return waiting end
   if sealed then
     for w = 1, taken do near[#near + 1] = waiting[w] end
@@ -87,10 +90,10 @@ local function seems_full(topic, kind, room, dues, waiting)
   return true
 end
 
-local function fill_slots(topic, level, sort, dues, waiting, chosen, near)
-  local kind, rest, resting, room = kind_of(level, sort), {}, 0, room_of(topic, sort)
+local function fill_slots(topic, level, sort, dues, waiting, chosen, near, named)
+  local kind, rest, resting, room = kind_of(level, sort), {}, 0, room_of(topic, sort, named)
   if seems_full(topic, kind, room, dues, waiting) then return waiting end
-  local found, left, sealed = slots_for(topic, kind, dues, waiting), near_left(topic, kind, sort), 0
+  local found, left, sealed = slots_for(topic, kind, dues, waiting), near_left(topic, kind, sort, named), 0
   for w = 1, #waiting do
     local group = found[w]
     local k = group and group.count + 1
@@ -110,15 +113,15 @@ local function fill_slots(topic, level, sort, dues, waiting, chosen, near)
 end
 
 -- The slots of messages that are not due; and those that have none. `low` and `high` are the ends of their times.
-local function choose_slots(topic, level, dues, waiting, low, high)
+local function choose_slots(topic, level, dues, waiting, low, high, named)
   local chosen, near = {}, {}
   if #waiting == 0 then return chosen, near end
   local shared = shared_slots(topic, level, low, high)
   for sort = COARSE, FINEST do
     if shared[sort] then
-      waiting = fill_shared(topic, shared[sort], waiting, chosen, near)
+      waiting = fill_shared(topic, shared[sort], waiting, chosen, near, named)
     else
-      waiting = fill_slots(topic, level, sort, dues, waiting, chosen, near)
+      waiting = fill_slots(topic, level, sort, dues, waiting, chosen, near, named)
     end
     if #waiting == 0 then return chosen, near end
   end
@@ -217,7 +220,8 @@ local function begin_waiting(topic, waiting, level, dues, ids)
   end
 end
 
-local function place(topic, level, dues, blobs)
+-- `named`: some have keys.
+local function place(topic, level, dues, blobs, named)
   local ids, ready, waiting, total, low, high = {}, {}, {}, 0, math.huge, 0
   local again = {} -- when those are looked at that wait for the clock
   for i = 1, #dues do
@@ -240,7 +244,7 @@ local function place(topic, level, dues, blobs)
     add(topic, 'far', #ready)
     wake(topic, now)
   end
-  local groups, near = choose_slots(topic, level, dues, waiting, low, high)
+  local groups, near = choose_slots(topic, level, dues, waiting, low, high, named)
   for i in pairs(again) do near[#near + 1] = i end
   if #groups > 0 then
     for g = 1, #groups do place_in_slot(topic, groups[g], dues, blobs, ids) end
@@ -263,7 +267,7 @@ local function place(topic, level, dues, blobs)
 end
 
 -- One message of its own: what `place` does, with fewer steps.
-local function place_one(topic, level, due, blob)
+local function place_one(topic, level, due, blob, named)
   if due > now and not waits(due, byte(blob)) then
     local names, slots = {}, {}
     for sort = COARSE, MINUTE do
@@ -273,7 +277,7 @@ local function place_one(topic, level, due, blob)
     local births = call('HMGET', topic.prefix .. 'slots', unpack(names))
     for sort = COARSE, MINUTE do
       local kind, slot, n = kind_of(level, sort), slots[sort], tonumber(births[sort + 1] or 0)
-      if slot > topic.f['c' .. kind] and n < room_of(topic, sort) then
+      if slot > topic.f['c' .. kind] and n < room_of(topic, sort, named) then
         use_level(topic, level)
         add(topic, 'live', 1)
         add(topic, 'far', 1)
@@ -289,5 +293,5 @@ local function place_one(topic, level, due, blob)
       end
     end
   end
-  return place(topic, level, {due}, {blob})[1]
+  return place(topic, level, {due}, {blob}, named)[1]
 end
