@@ -8,7 +8,8 @@ import pytest
 
 from bide import AsyncQueue, Outgoing
 from bide.engines.base import Claim
-from bide.queue.aio.catching_up import AsyncCatchingUp
+from bide.queue.aio.handling import AsyncGoing
+from bide.queue.run.aio.overdue import AsyncOverdueStep
 from bide.queue.tasks.outcome import DONE, Outcome
 
 LEASE = 60_000
@@ -34,8 +35,9 @@ async def claimed(queue: AsyncQueue, limit: int) -> Claim:
 
 
 async def decided(queue: AsyncQueue, task: Any, claim: Claim) -> list[Outcome | None]:
-    deciding = AsyncCatchingUp(await queue.session.engine(), queue.session.setup.envelope)
-    return await deciding.decide(task.definition, claim.messages, claim.now)
+    opened, setup = await queue.session.open(), queue.session.setup
+    step = AsyncOverdueStep(opened.engine, setup.envelope)
+    return await step.decide([AsyncGoing(task.definition, opened.delivery(each, None, claim.now)) for each in claim.messages])
 
 
 async def test_those_that_have_a_newer_one_are_left_out_wherever_it_is(url: str) -> None:

@@ -200,7 +200,7 @@ async def test_a_place_that_was_asked_for_too_long_ago_is_not_counted_on(
         held.append(some)
         return await leave(gates, some, **options)
 
-    monkeypatch.setattr("bide.worker.entrance.Places.sure", property(lambda _: next(sure, True)))
+    monkeypatch.setattr("bide.worker.steps.Places.sure", property(lambda _: next(sure, True)))
     monkeypatch.setattr(AsyncMemoryGates, "leave", left_places)
     await pay.send()
     async with working(memory):

@@ -11,6 +11,7 @@ import pytest
 from bide import AsyncQueue, ManualClock, OutcomeUnknown, Queue, Unavailable, Unsupported, Worker, current
 from bide.engines.base import Scanned
 from bide.queue.aio.planning import AsyncPlanner
+from bide.queue.run.aio.schedule import AsyncScheduleStep
 from bide.worker import orphans, planning
 from tests.worker.faults import Faults
 
@@ -150,6 +151,10 @@ async def planner(queue: AsyncQueue) -> AsyncPlanner:
     return AsyncPlanner(await queue.session.engine(), queue.session.setup)
 
 
+def step_of(planner: AsyncPlanner) -> AsyncScheduleStep:
+    return AsyncScheduleStep(planner._engine, planner._setup, planner)
+
+
 async def announce(queue: AsyncQueue, *, begins: bool = False) -> None:
     await (await planner(queue)).announce(queue.session.setup.schedules, begins=begins)
 
@@ -159,7 +164,7 @@ async def test_a_worker_that_dies_between_planning_and_its_handler_loses_nothing
     await announce(slow)
     clock.advance(3600)
     [held] = await slow.receive("tick", lease="30s")
-    assert await (await planner(slow)).follow([held.claimed], held.now) == [True]
+    assert await step_of(await planner(slow)).follow([held.claimed], held.now) == [True]
     assert (await slow.stats("tick")).scheduled == 1  # and here its worker dies
     held.mark_ended()
     await slow.testing.advance("1m")
@@ -188,7 +193,7 @@ async def test_an_instant_that_a_stop_gives_back_while_the_next_one_is_planned_d
     # Given a worker that has an instant, and gives it back before the engine gets what it plans
     [first] = await queue.receive("tick", wait="20s")
     await first.release()
-    follow = (await planner(queue)).follow
+    follow = step_of(await planner(queue)).follow
     assert await follow([first.claimed], first.now) == [True]
     # When another one has it, then the next instant is planned, once
     [second] = await queue.receive("tick", wait="20s")
@@ -203,7 +208,7 @@ async def test_a_retry_plans_nothing_although_what_it_had_planned_is_done(slow: 
     await announce(slow)
     clock.advance(3600)
     [first] = await slow.receive("tick")
-    follow = (await planner(slow)).follow
+    follow = step_of(await planner(slow)).follow
     assert await follow([first.claimed], first.now) == [True]
     await first.retry("3h")
     await slow.pause_schedule("tick")
@@ -222,7 +227,7 @@ async def test_an_instant_that_a_worker_has_when_its_schedule_is_paused_is_left_
     clock.advance(3600)
     [held] = await slow.receive("tick")
     await slow.pause_schedule("tick")
-    assert await (await planner(slow)).follow([held.claimed], held.now) == [False]
+    assert await step_of(await planner(slow)).follow([held.claimed], held.now) == [False]
     await held.ack()
     await announce(slow)
     assert (await slow.stats("tick")).pending == 0
@@ -318,7 +323,7 @@ async def test_a_change_while_the_next_instant_is_planned_counts_within_a_minute
         return found
 
     monkeypatch.setattr(follows, "kept", changed_then)
-    assert await follows.follow([held.claimed], held.now) == [True]
+    assert await step_of(follows).follow([held.claimed], held.now) == [True]
     await held.ack()
     await announce(slow)
     [info] = await slow.schedules()
@@ -336,7 +341,7 @@ async def test_after_an_outage_a_worker_that_lacks_a_schedule_ends_it_with_none_
         await announce(has, begins=True)
         clock.advance(3 * 3600)
         [held] = await lacks.receive("tick")
-        assert await (await planner(lacks)).follow([held.claimed], held.now) == [True]
+        assert await step_of(await planner(lacks)).follow([held.claimed], held.now) == [True]
         await held.ack()
         await has.testing.advance("1h")
         assert consecutive(instants(seen), 3_600_000)
@@ -356,7 +361,7 @@ async def test_a_worker_without_the_schedule_follows_it_while_others_announce_it
         clock.advance(3600)
         await announce(has)
         [held] = await lacks.receive("tick")
-        assert await (await planner(lacks)).follow([held.claimed], held.now) == [True]
+        assert await step_of(await planner(lacks)).follow([held.claimed], held.now) == [True]
         await held.ack()
         [info] = await lacks.schedules()
         assert info.next == clock.now_ms + 3_600_000
@@ -368,7 +373,7 @@ async def test_a_worker_without_the_schedule_follows_it_while_others_announce_it
             await watching.sweep()
             clock.advance(60)
         [held] = await lacks.receive("tick")
-        assert await watching.follow([held.claimed], held.now) == [False]
+        assert await step_of(watching).follow([held.claimed], held.now) == [False]
         await held.ack()
         assert (await lacks.stats("tick")).pending == 0
 
@@ -430,7 +435,7 @@ async def test_a_worker_that_can_not_announce_pauses_also_after_the_clock_was_se
 
     monkeypatch.setattr(planning, "AGAIN", 60.0)
     away: Any = Away()
-    running = asyncio.create_task(planning.Planning(away, [], away).run())
+    running = asyncio.create_task(planning.Planning(away, []).run())
     for _ in range(20):
         await asyncio.sleep(0)
     assert away.tries == 1

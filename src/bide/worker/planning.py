@@ -1,18 +1,14 @@
-"""Schedules in a worker: announces them, and has the next instant planned before the handler of one is called."""
+"""The schedules of a worker: it announces that they are in use, so that the next instant of each is planned."""
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Hashable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
-from bide.errors import BideError, EngineError
+from bide.errors import BideError
 from bide.logs import Log
 from bide.queue.aio.planning import AsyncPlanner
-from bide.queue.batching import Collector, Line
 from bide.queue.schedules.definition import Planned
-from bide.worker.handling import Handling
-from bide.worker.retry import Retrying
 
 _log = Log("bide.worker")
 EVERY = 60.0  # seconds
@@ -20,24 +16,10 @@ AGAIN = 5.0  # seconds, when the engine has failed
 LOOK = 5.0  # seconds between looks at what claims have told of the clock
 
 
-class Called(Protocol):
-    """Who is told whether the handler of an instant is to be called."""
-
-    def goes_on(self, handling: Handling) -> None: ...
-    def left_out(self, handling: Handling) -> None: ...
-    def set_aside(self, handling: Handling) -> None: ...
-
-
-class Planning(Collector[Handling]):
-    def __init__(self, planner: AsyncPlanner, schedules: Sequence[Planned], called: Called) -> None:
-        super().__init__()
+class Planning:
+    def __init__(self, planner: AsyncPlanner, schedules: Sequence[Planned]) -> None:
         self._planner = planner
         self.schedules: Sequence[Planned] = schedules
-        self._called = called
-        self._retrying = Retrying("plan the next instants of its schedules")
-
-    def part_of(self, entry: Handling) -> Hashable:
-        return self._planner.part_of(entry.delivery.claimed)
 
     async def run(self) -> None:
         """Announce its schedules at once, and then every minute."""
@@ -65,30 +47,3 @@ class Planning(Collector[Handling]):
             with contextlib.suppress(BideError):
                 await self._planner.now()  # a worker with nothing to do may not have claimed since
         return True
-
-    def stalls(self, line: Line[Handling]) -> None:
-        stalled, line.waiting = [*line.under_way, *line.waiting], []
-        for each in stalled:
-            self._called.set_aside(each)
-
-    async def one_call(self, line: Line[Handling], batch: list[Handling]) -> None:
-        instants = [each for each in batch if not each.told]
-        try:
-            answers = await self._planner.follow([each.delivery.claimed for each in instants], _now(instants))
-        except EngineError as error:
-            line.bring_again(instants)
-            await self._retrying.lose(error, line.part)
-            return
-        self._retrying.regain(line.part)
-        for handling, call in zip(instants, answers, strict=True):
-            if handling.told:
-                continue
-            if call:
-                self._called.goes_on(handling)
-            else:
-                self._called.left_out(handling)
-
-
-def _now(handlings: Sequence[Handling]) -> int:
-    """The engine's time when these were handed out."""
-    return max((each.delivery.now for each in handlings), default=0)

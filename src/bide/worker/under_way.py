@@ -10,27 +10,29 @@ from typing import Any
 from bide.engines.base import MAX_BATCH, Ended, Hold
 from bide.logs import Log
 from bide.queue import AsyncDelivery, Delivery
-from bide.queue.aio.catching_up import AsyncCatchingUp
 from bide.queue.aio.opened import AsyncOpened
 from bide.queue.aio.opening import Reader
 from bide.queue.aio.planning import AsyncPlanner
 from bide.queue.attempts import Raised
 from bide.queue.beats import Beat
 from bide.queue.deliveries import PLANNED
+from bide.queue.run import Step, first_step
+from bide.queue.run.aio.limits import AsyncLimitsStep
+from bide.queue.run.aio.overdue import AsyncOverdueStep
+from bide.queue.run.aio.schedule import AsyncScheduleStep
 from bide.queue.setup import Setup
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, spent, unanswered
 from bide.raised import readable
 from bide.worker.batch import Batches
-from bide.worker.catching_up import CatchingUp
 from bide.worker.claim_log import ClaimLog, Names
-from bide.worker.entrance import Entrance
 from bide.worker.handling import Handlers, Handling, Taken
 from bide.worker.keeping import Keeping
 from bide.worker.leaving import Leaving
 from bide.worker.planning import Planning
 from bide.worker.settling import Entry, Settling
 from bide.worker.slots import Slots
+from bide.worker.steps import Decider, Entrance
 from bide.worker.telling import about, name, tell, tell_lost, tell_place_lost
 
 _log = Log("bide.worker")
@@ -71,10 +73,15 @@ class UnderWay:
         self.leaving: Leaving = Leaving(opened.engine)
         self.keeping: Keeping = Keeping(opened, setup.envelope, self.gives_way)
         self._aside = 0  # that wait without a place
-        self.entrance: Entrance = Entrance(opened.engine, opened.heartbeat, self.leaving, slots, lease_ms, self)
+        limits = AsyncLimitsStep(opened.engine, lease_ms)
+        self.entrance: Entrance = Entrance(limits, opened.heartbeat, self.leaving, slots, lease_ms, self)
+        planner = AsyncPlanner(opened.engine, setup)
         announced = [each for each in setup.schedules if served.get(each.topic) is each.definition]
-        self.catching_up: CatchingUp = CatchingUp(AsyncCatchingUp(opened.engine, setup.envelope), self)
-        self.planning: Planning = Planning(AsyncPlanner(opened.engine, setup), announced, self)
+        self.planning: Planning = Planning(planner, announced)
+        self.steps: Mapping[Step, Decider] = {
+            "schedule": Decider(AsyncScheduleStep(opened.engine, setup, planner), self),
+            "overdue": Decider(AsyncOverdueStep(opened.engine, setup.envelope), self),
+        }
 
     def __len__(self) -> int:
         return len(self._handlings)
@@ -88,7 +95,9 @@ class UnderWay:
 
     def drop(self) -> None:
         """Give up what the engine could not be told: leases and places end by themselves."""
-        for part in (self.planning, self.catching_up, self.entrance, self.keeping, self.leaving, self.settling):
+        for step in self.steps.values():
+            step.drop()
+        for part in (self.entrance, self.keeping, self.leaving, self.settling):
             part.drop()
 
     def begin(self, claimed: Sequence[AsyncDelivery], slot: int, until: int, doomed: Outcome | None = None) -> None:
@@ -110,14 +119,10 @@ class UnderWay:
                 self.refused(handling, doomed)
             elif attempt > 1 and (over := spent(attempt, delivery.most)) is not None:
                 self.refused(handling, over)
-            elif headers and PLANNED in headers:
-                self.planning.put(handling)
-            elif handling.task.at_once:  # as admitted does
+            elif handling.task.at_once and not (headers and PLANNED in headers):  # as admitted does
                 handling.runner = asyncio.Task(handle(handling), loop=loop)
-            elif (overdue := handling.task.overdue) is not None and overdue.takes(
-                handling.delivery.claimed, handling.delivery.now
-            ):
-                self.catching_up.put(handling)
+            elif (step := first_step(handling.task, delivery.claimed, delivery.now)) is not None:
+                self.steps[step].put(handling)
             else:
                 self.goes_on(handling)
 
@@ -127,11 +132,6 @@ class UnderWay:
             self.admitted(handling)
         else:
             self.entrance.put(handling)
-
-    def left_out(self, handling: Handling) -> None:
-        """The handler of a planned instant is not called: it is late, or its schedule is paused or has ended."""
-        _log.info("The schedule leaves out %s", name(handling.delivery), extra=about(handling.delivery))
-        self.ended(handling, DONE, by_itself=False)
 
     def admitted(self, handling: Handling) -> None:
         """Nothing holds a message back: call its handler, or gather it for a batch."""

@@ -25,7 +25,7 @@ async def wind_up(under_way: UnderWay, claiming: Claiming, ending: Ending) -> No
     if unheard:
         what = plural(unheard, "message")
         _log.error("The engine could not be told how %s ended: a message comes back when its lease ends.", what)
-    for part in (under_way.catching_up, under_way.entrance, under_way.leaving):
+    for part in (under_way.steps["overdue"], under_way.entrance, under_way.leaving):
         await ending.see_through(part.emptied())
     under_way.drop()
 

@@ -3,24 +3,27 @@
 
 import contextlib
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from bide.core.amounts import plural
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Ref
 from bide.engines.results import Kept
-from bide.errors import BideError
+from bide.errors import BideError, Unavailable
 from bide.logs import Log
 from bide.queue.aio.calling import leave
-from bide.queue.aio.catching_up import AsyncCatchingUp
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.depending import AsyncDependents
 from bide.queue.aio.keeping import AsyncKeeping
 from bide.queue.aio.planning import AsyncPlanner
 from bide.queue.attempts import Raised
-from bide.queue.deliveries import PLANNED, Together, returned_of
+from bide.queue.deliveries import Together, returned_of
 from bide.queue.results import encoded
+from bide.queue.run import Step, arguments_of, first_step
+from bide.queue.run.aio.limits import AsyncLimitsStep
+from bide.queue.run.aio.overdue import AsyncOverdueStep
+from bide.queue.run.aio.schedule import AsyncScheduleStep
 from bide.queue.setup import Setup
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition
@@ -36,12 +39,23 @@ DAY = 86_400_000
 _SAID = {"done": "done", "retry": "retry", "release": "snoozed", "dead": "dead"}
 
 
+class AsyncGoing(NamedTuple):
+    """A message under way."""
+
+    task: Definition
+    delivery: AsyncDelivery
+
+
 class AsyncHandling:
-    def __init__(self, engine: AsyncEngine, setup: Setup, invoke: AsyncInvoke, catching_up: AsyncCatchingUp) -> None:
+    def __init__(self, engine: AsyncEngine, setup: Setup, invoke: AsyncInvoke, overdue: AsyncOverdueStep) -> None:
         self._engine = engine
         self._setup = setup
         self._invoke = invoke
-        self._catching_up = catching_up
+        self._limits = AsyncLimitsStep(engine, DAY)
+        self._steps: Mapping[Step, AsyncScheduleStep | AsyncOverdueStep] = {
+            "schedule": AsyncScheduleStep(engine, setup, AsyncPlanner(engine, setup, alone=True)),
+            "overdue": overdue,
+        }
 
     async def handle(self, task: Definition, taken: Sequence[AsyncDelivery]) -> list[Handled]:
         """Messages whose handling is broken off are given back, and may be handled again at once."""
@@ -59,32 +73,53 @@ class AsyncHandling:
             raise
 
     async def _handled(self, task: Definition, delivery: AsyncDelivery) -> Handled:
-        if (over := spent(delivery.attempt, delivery.max_attempts)) is not None:
-            return await self._end(task, delivery, over, None)
-        if PLANNED in delivery.headers:
-            [call] = await AsyncPlanner(self._engine, self._setup, alone=True).follow([delivery.claimed], delivery.now)
-            if not call:
-                return (await self._settle(delivery, DONE, None))._replace(outcome="left out")
-        if (late := await self._overdue(task, delivery)) is not None:
-            return late
+        if (held_back := await self._held_back(task, delivery)) is not None:
+            return held_back
         passage = None
         try:
             arguments = task.arguments.of_message(delivery.body)
-            if task.limits is not None:
-                passage = Passage(task.limits, delivery.claimed, task.arguments.with_defaults(arguments))
+            passage = self._passage(task, delivery)
         except Unread as error:
             return await self._unread(task, delivery, error)
         await self._invoke.check(task)
         if passage is None:
             return await self._call(task, delivery, arguments)
         try:
-            refused = await self._pass(passage, delivery.now)
-            if refused is not None:
-                held_back = await self._end(task, delivery, refused, None)
-                return held_back if refused.verdict == "dead" else held_back._replace(outcome="waits")
+            if (waits := await self._waits(passage, task, delivery)) is not None:
+                return waits
             return await self._call(task, delivery, arguments)
         finally:
             await leave(self._engine, passage.held)
+
+    async def _held_back(self, task: Definition, delivery: AsyncDelivery) -> Handled | None:
+        """What becomes of a message that has had its attempts, or that a step leaves out or puts off; for others, None."""
+        if (over := spent(delivery.attempt, delivery.max_attempts)) is not None:
+            return await self._end(task, delivery, over, None)
+        step = first_step(task, delivery.claimed, delivery.now)
+        if step is None:
+            return None
+        [became] = await self._steps[step].decide([AsyncGoing(task, delivery)])
+        if became is None:
+            return None
+        return (await self._settle(delivery, became, None))._replace(outcome="left out" if became is DONE else "waits")
+
+    def _passage(self, task: Definition, delivery: AsyncDelivery) -> Passage | None:
+        """Raises Unread."""
+        if task.limits is None:
+            return None
+        return Passage(task.limits, delivery.claimed, arguments_of(AsyncGoing(task, delivery)))
+
+    async def _waits(self, passage: Passage, task: Definition, delivery: AsyncDelivery) -> Handled | None:
+        """What becomes of a message that may not pass the limits of its task; for others, None."""
+        if await self._limits.through([passage], lambda: delivery.now):
+            raise Unavailable(f"The engine has not answered whether a message of {delivery.topic} may pass its limits.")
+        refused = passage.refused
+        if refused is None:
+            return None
+        if passage.again:
+            refused = refused._replace(delay=math.ceil(passage.again * 1000), aside=True)
+        held_back = await self._end(task, delivery, refused, None)
+        return held_back if refused.verdict == "dead" else held_back._replace(outcome="waits")
 
     async def _in_batches(self, task: Definition, taken: Sequence[AsyncDelivery]) -> list[Handled]:
         """In one call of the handler, but for those on their last attempt: as a worker does."""
@@ -92,9 +127,9 @@ class AsyncHandling:
         together: list[AsyncDelivery] = []
         alone: list[list[AsyncDelivery]] = []
         for delivery in taken:
-            held_back = await self._held_back(task, delivery)
-            if held_back is not None:
-                handled.append(held_back)
+            refused = await self._refused(task, delivery)
+            if refused is not None:
+                handled.append(refused)
             elif called_alone(delivery.attempt, delivery.max_attempts):
                 alone.append([delivery])
             else:
@@ -103,29 +138,16 @@ class AsyncHandling:
             handled += await self._call_batch(task, batch)
         return handled
 
-    async def _held_back(self, task: Definition, delivery: AsyncDelivery) -> Handled | None:
-        """What becomes of a message that can't be read, or may not pass; for others, None."""
-        if (over := spent(delivery.attempt, delivery.max_attempts)) is not None:
-            return await self._end(task, delivery, over, None)
-        if (late := await self._overdue(task, delivery)) is not None:
-            return late
+    async def _refused(self, task: Definition, delivery: AsyncDelivery) -> Handled | None:
+        """What becomes of a message that joins no batch; for others, None."""
+        if (held_back := await self._held_back(task, delivery)) is not None:
+            return held_back
         try:
             delivery.arguments = task.arguments.of_message(delivery.body)
         except Unread as error:
             return await self._unread(task, delivery, error)
-        if task.limits is None:
-            return None
-        refused = await self._pass(Passage(task.limits, delivery.claimed, delivery.arguments), delivery.now)
-        return None if refused is None else (await self._end(task, delivery, refused, None))._replace(outcome="waits")
-
-    async def _overdue(self, task: Definition, delivery: AsyncDelivery) -> Handled | None:
-        """What becomes of a message that is too late for its task; for others, None."""
-        if task.overdue is None or not task.overdue.takes(delivery.claimed, delivery.now):
-            return None
-        [became] = await self._catching_up.decide(task, [delivery.claimed], delivery.now)
-        if became is None:
-            return None
-        return (await self._settle(delivery, became, None))._replace(outcome="left out" if became is DONE else "waits")
+        passage = self._passage(task, delivery)
+        return None if passage is None else await self._waits(passage, task, delivery)
 
     async def _call_batch(self, task: Definition, batch: Sequence[AsyncDelivery]) -> list[Handled]:
         await self._invoke.check(task)
@@ -175,18 +197,6 @@ class AsyncHandling:
         if became.verdict in ("retry", "dead") and not told:
             _log.error("Message %s of %s failed in attempt %d", delivery.id, delivery.topic, delivery.attempt, exc_info=raised)
         return await self._end(task, delivery, became, raised)
-
-    async def _pass(self, passage: Passage, now: int) -> Outcome | None:
-        """Through the gates of its task; what becomes of a message that may not pass."""
-        while (step := passage.step) is not None:
-            if step.window:
-                passage.spent((await self._engine.gates.spend([passage.spend(step)]))[0])
-            else:
-                passage.entered((await self._engine.gates.enter([passage.entry(step, DAY)]))[0], now)
-        refused = passage.refused
-        if refused is None or not passage.again:
-            return refused
-        return refused._replace(delay=math.ceil(passage.again * 1000), aside=True)
 
     async def _end(self, task: Definition, delivery: AsyncDelivery, became: Outcome, error: BaseException | None) -> Handled:
         """A task is told that its message becomes a dead letter, and why, whatever the reason; before the engine is told."""

@@ -10,12 +10,12 @@ from bide.core.when import duration_ms
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.errors import ConfigError
-from bide.queue.aio.catching_up import AsyncCatchingUp
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.handling import DAY, AsyncHandling
 from bide.queue.aio.opened import AsyncOpened
 from bide.queue.aio.planning import AsyncPlanner, check
 from bide.queue.later import PATIENCE
+from bide.queue.run.aio.overdue import AsyncOverdueStep
 from bide.queue.schedules.records import OWN
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.registry import Tasks
@@ -172,7 +172,7 @@ class AsyncTravel(Relocatable):
         opened = await self._session.open()
         engine = opened.engine
         ahead = AsyncAhead(engine, self._setup.tasks)
-        self._catching_up = AsyncCatchingUp(engine, self._setup.envelope)
+        self._overdue = AsyncOverdueStep(engine, self._setup.envelope)
         check(self._setup)
         planner = AsyncPlanner(engine, self._setup)
         await planner.announce(self._setup.schedules, begins=True)
@@ -200,7 +200,7 @@ class AsyncTravel(Relocatable):
         """What is due now: told where no task is for it, handled where one is, until nothing is left."""
         handled = await ahead.fell_due()
         engine, receiver = opened.engine, opened.receiver
-        handling = AsyncHandling(engine, self._setup, self._invoke, self._catching_up)
+        handling = AsyncHandling(engine, self._setup, self._invoke, self._overdue)
         found = True
         while found:
             found = False

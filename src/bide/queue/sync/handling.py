@@ -3,21 +3,24 @@
 
 import contextlib
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from bide.core.amounts import plural
 from bide.engines.base import Ref
 from bide.engines.results import Kept
 from bide.engines.sync import Engine
-from bide.errors import BideError
+from bide.errors import BideError, Unavailable
 from bide.logs import Log
 from bide.queue.attempts import Raised
-from bide.queue.deliveries import PLANNED, Together, returned_of
+from bide.queue.deliveries import Together, returned_of
 from bide.queue.results import encoded
+from bide.queue.run import Step, arguments_of, first_step
+from bide.queue.run.sync.limits import LimitsStep
+from bide.queue.run.sync.overdue import OverdueStep
+from bide.queue.run.sync.schedule import ScheduleStep
 from bide.queue.setup import Setup
 from bide.queue.sync.calling import leave
-from bide.queue.sync.catching_up import CatchingUp
 from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.depending import Dependents
 from bide.queue.sync.keeping import Keeping
@@ -36,12 +39,23 @@ DAY = 86_400_000
 _SAID = {"done": "done", "retry": "retry", "release": "snoozed", "dead": "dead"}
 
 
+class Going(NamedTuple):
+    """A message under way."""
+
+    task: Definition
+    delivery: Delivery
+
+
 class Handling:
-    def __init__(self, engine: Engine, setup: Setup, invoke: Invoke, catching_up: CatchingUp) -> None:
+    def __init__(self, engine: Engine, setup: Setup, invoke: Invoke, overdue: OverdueStep) -> None:
         self._engine = engine
         self._setup = setup
         self._invoke = invoke
-        self._catching_up = catching_up
+        self._limits = LimitsStep(engine, DAY)
+        self._steps: Mapping[Step, ScheduleStep | OverdueStep] = {
+            "schedule": ScheduleStep(engine, setup, Planner(engine, setup, alone=True)),
+            "overdue": overdue,
+        }
 
     def handle(self, task: Definition, taken: Sequence[Delivery]) -> list[Handled]:
         """Messages whose handling is broken off are given back, and may be handled again at once."""
@@ -59,32 +73,53 @@ class Handling:
             raise
 
     def _handled(self, task: Definition, delivery: Delivery) -> Handled:
-        if (over := spent(delivery.attempt, delivery.max_attempts)) is not None:
-            return self._end(task, delivery, over, None)
-        if PLANNED in delivery.headers:
-            [call] = Planner(self._engine, self._setup, alone=True).follow([delivery.claimed], delivery.now)
-            if not call:
-                return self._settle(delivery, DONE, None)._replace(outcome="left out")
-        if (late := self._overdue(task, delivery)) is not None:
-            return late
+        if (held_back := self._held_back(task, delivery)) is not None:
+            return held_back
         passage = None
         try:
             arguments = task.arguments.of_message(delivery.body)
-            if task.limits is not None:
-                passage = Passage(task.limits, delivery.claimed, task.arguments.with_defaults(arguments))
+            passage = self._passage(task, delivery)
         except Unread as error:
             return self._unread(task, delivery, error)
         self._invoke.check(task)
         if passage is None:
             return self._call(task, delivery, arguments)
         try:
-            refused = self._pass(passage, delivery.now)
-            if refused is not None:
-                held_back = self._end(task, delivery, refused, None)
-                return held_back if refused.verdict == "dead" else held_back._replace(outcome="waits")
+            if (waits := self._waits(passage, task, delivery)) is not None:
+                return waits
             return self._call(task, delivery, arguments)
         finally:
             leave(self._engine, passage.held)
+
+    def _held_back(self, task: Definition, delivery: Delivery) -> Handled | None:
+        """What becomes of a message that has had its attempts, or that a step leaves out or puts off; for others, None."""
+        if (over := spent(delivery.attempt, delivery.max_attempts)) is not None:
+            return self._end(task, delivery, over, None)
+        step = first_step(task, delivery.claimed, delivery.now)
+        if step is None:
+            return None
+        [became] = self._steps[step].decide([Going(task, delivery)])
+        if became is None:
+            return None
+        return self._settle(delivery, became, None)._replace(outcome="left out" if became is DONE else "waits")
+
+    def _passage(self, task: Definition, delivery: Delivery) -> Passage | None:
+        """Raises Unread."""
+        if task.limits is None:
+            return None
+        return Passage(task.limits, delivery.claimed, arguments_of(Going(task, delivery)))
+
+    def _waits(self, passage: Passage, task: Definition, delivery: Delivery) -> Handled | None:
+        """What becomes of a message that may not pass the limits of its task; for others, None."""
+        if self._limits.through([passage], lambda: delivery.now):
+            raise Unavailable(f"The engine has not answered whether a message of {delivery.topic} may pass its limits.")
+        refused = passage.refused
+        if refused is None:
+            return None
+        if passage.again:
+            refused = refused._replace(delay=math.ceil(passage.again * 1000), aside=True)
+        held_back = self._end(task, delivery, refused, None)
+        return held_back if refused.verdict == "dead" else held_back._replace(outcome="waits")
 
     def _in_batches(self, task: Definition, taken: Sequence[Delivery]) -> list[Handled]:
         """In one call of the handler, but for those on their last attempt: as a worker does."""
@@ -92,9 +127,9 @@ class Handling:
         together: list[Delivery] = []
         alone: list[list[Delivery]] = []
         for delivery in taken:
-            held_back = self._held_back(task, delivery)
-            if held_back is not None:
-                handled.append(held_back)
+            refused = self._refused(task, delivery)
+            if refused is not None:
+                handled.append(refused)
             elif called_alone(delivery.attempt, delivery.max_attempts):
                 alone.append([delivery])
             else:
@@ -103,29 +138,16 @@ class Handling:
             handled += self._call_batch(task, batch)
         return handled
 
-    def _held_back(self, task: Definition, delivery: Delivery) -> Handled | None:
-        """What becomes of a message that can't be read, or may not pass; for others, None."""
-        if (over := spent(delivery.attempt, delivery.max_attempts)) is not None:
-            return self._end(task, delivery, over, None)
-        if (late := self._overdue(task, delivery)) is not None:
-            return late
+    def _refused(self, task: Definition, delivery: Delivery) -> Handled | None:
+        """What becomes of a message that joins no batch; for others, None."""
+        if (held_back := self._held_back(task, delivery)) is not None:
+            return held_back
         try:
             delivery.arguments = task.arguments.of_message(delivery.body)
         except Unread as error:
             return self._unread(task, delivery, error)
-        if task.limits is None:
-            return None
-        refused = self._pass(Passage(task.limits, delivery.claimed, delivery.arguments), delivery.now)
-        return None if refused is None else self._end(task, delivery, refused, None)._replace(outcome="waits")
-
-    def _overdue(self, task: Definition, delivery: Delivery) -> Handled | None:
-        """What becomes of a message that is too late for its task; for others, None."""
-        if task.overdue is None or not task.overdue.takes(delivery.claimed, delivery.now):
-            return None
-        [became] = self._catching_up.decide(task, [delivery.claimed], delivery.now)
-        if became is None:
-            return None
-        return self._settle(delivery, became, None)._replace(outcome="left out" if became is DONE else "waits")
+        passage = self._passage(task, delivery)
+        return None if passage is None else self._waits(passage, task, delivery)
 
     def _call_batch(self, task: Definition, batch: Sequence[Delivery]) -> list[Handled]:
         self._invoke.check(task)
@@ -173,18 +195,6 @@ class Handling:
         if became.verdict in ("retry", "dead") and not told:
             _log.error("Message %s of %s failed in attempt %d", delivery.id, delivery.topic, delivery.attempt, exc_info=raised)
         return self._end(task, delivery, became, raised)
-
-    def _pass(self, passage: Passage, now: int) -> Outcome | None:
-        """Through the gates of its task; what becomes of a message that may not pass."""
-        while (step := passage.step) is not None:
-            if step.window:
-                passage.spent((self._engine.gates.spend([passage.spend(step)]))[0])
-            else:
-                passage.entered((self._engine.gates.enter([passage.entry(step, DAY)]))[0], now)
-        refused = passage.refused
-        if refused is None or not passage.again:
-            return refused
-        return refused._replace(delay=math.ceil(passage.again * 1000), aside=True)
 
     def _end(self, task: Definition, delivery: Delivery, became: Outcome, error: BaseException | None) -> Handled:
         """A task is told that its message becomes a dead letter, and why, whatever the reason; before the engine is told."""

@@ -1,13 +1,10 @@
 # Generated from ../aio/planning.py by tools/unasync.py; change that file instead.
 """Keeps schedules going: announces them, plans each instant from the one before, ends those that nobody announces."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-
-from msgspec.structs import replace
+from collections.abc import Hashable, Iterable, Sequence
 
 from bide.clock import moment
-from bide.core.schedule import Schedule
-from bide.engines.base import Claimed, NewMessage, Ref, Stored
+from bide.engines.base import Ref, Stored
 from bide.engines.guard.able import others_can
 from bide.engines.sync import Engine
 from bide.errors import EngineError, Unsupported
@@ -19,18 +16,14 @@ from bide.queue.schedules.records import (
     ANNOUNCED,
     REFS,
     TOPIC,
-    Instant,
     Kept,
     called_of,
     in_force,
-    instant_message,
-    instant_of,
     kept,
     key_of,
     name_of,
     refs,
     remembered,
-    stands_for,
 )
 from bide.queue.setup import Setup
 from bide.rounds import Round
@@ -105,11 +98,6 @@ class Planner:
             found += self._engine.get([Ref(topic=topic, key=key_of(name)) for name, topic in some])
         return found
 
-    def part_of(self, claimed: Claimed) -> Hashable:
-        """Which part of the engine takes what comes after an instant."""
-        instant = instant_of(claimed)
-        return None if instant is None else self._engine.part_of(Ref(topic=claimed.topic, key=key_of(instant.name)))
-
     def announce(self, schedules: Iterable[Planned], *, begins: bool) -> None:
         """Say that these are in use for the next ten minutes, and see that the next instant of each is planned.
 
@@ -173,80 +161,7 @@ class Planner:
         if actions.puts:
             self._engine.put(actions.puts)
 
-    def follow(self, claimed: Sequence[Claimed], now: int) -> list[bool]:
-        """Plan what comes after these instants. Returns for each whether its handler is to be called.
-
-        An instant has the schedule's key until the next one is planned. Without it, it has been here before.
-        """
-        instants = [instant_of(each) for each in claimed]
-        names = sorted({each.name for each in instants if each is not None})
-        whats = dict(zip(names, self.kept(names), strict=True))
-        moved = {
-            instant.name: record.topic
-            for each, instant in zip(claimed, instants, strict=True)
-            if instant is not None and (record := whats[instant.name].record) is not None and record.topic != each.topic
-        }
-        there = dict(zip(moved, self.pending(list(moved.items())), strict=True))
-        answers: list[bool] = []
-        puts: list[NewMessage] = []
-        for each, instant in zip(claimed, instants, strict=True):
-            if instant is None or each.key != key_of(instant.name):
-                answers.append(True)
-            else:
-                answers.append(self._one(each, instant, whats[instant.name], there.get(instant.name), now, puts))
-        if puts:
-            self._plan(puts, {each.id: each.token for each in claimed})
-        return answers
-
-    def _plan(self, puts: Sequence[NewMessage], tokens: Mapping[str, str]) -> None:
-        """Put the next instants, once.
-
-        The put of a worker that had an instant before may have come when it had been given back, so that it still had its key:
-        nothing was planned, and the engine answers so to each put of that name.
-        """
-        sent = self._engine.put(puts)
-        again = [new for new, answer in zip(puts, sent, strict=True) if answer.id == new.within]
-        if again:
-            named = [replace(new, operation=f"{new.operation} {tokens[new.within or '']}") for new in again]
-            self._engine.put(named)
-
-    def _one(
-        self, claimed: Claimed, instant: Instant, what: Kept, there: Stored | None, now: int, puts: list[NewMessage]
-    ) -> bool:
-        """`there`: the message of the next instant, where the task has moved to."""
-        called = called_of(claimed.headers)
-        has_begun = what.has_begun(claimed.id, claimed.attempt - 1)
-        if what.paused:
-            puts += [] if has_begun else remembered(what, called, now)
-            return has_begun
-        if what.record is not None and what.record.topic != claimed.topic:
-            return has_begun or not stands_for(there, instant)  # the next instant is planned there
-        schedule = self._followed(instant.name, what, now)
-        if schedule is None:
-            if not has_begun:
-                _log.warning("The schedule %s has ended: no worker announces it. Instant: %s", *_shown(instant))
-            return has_begun
-        clock = now - self._engine.ahead(Ref(topic=claimed.topic, key=claimed.key))
-        step = schedule.step(instant.planned, clock, called)
-        call = step.call or has_begun
-        if call:
-            called = schedule.with_call(called, instant.planned)
-        envelope = self._setup.envelope
-        following = instant_message(schedule, claimed.topic, step.next, clock, envelope, after=claimed, called=called)
-        puts += following or remembered(what, called, now, begun=claimed.id if call else "")
-        if step.dropped:
-            _log.warning("The schedule %s is over 1,000 instants late, and drops those from %s on", *_shown(instant))
-        return call
-
-    def _followed(self, name: str, what: Kept, now: int) -> Schedule | None:
-        own = self._setup.schedules.get(name)
-        if what.until > now:
-            return in_force(name, own, what)
-        if own is not None:
-            return in_force(name, own, what._replace(record=None))
-        return None if self._has_watched(now) else in_force(name, None, what)
-
-    def _has_watched(self, now: int) -> bool:
+    def has_watched(self, now: int) -> bool:
         """Whether this has looked for announcements so long that a schedule without one has ended."""
         return self._alone or (now - self._looked <= SILENT and now - self._watching >= ANNOUNCED)
 
@@ -256,7 +171,7 @@ class Planner:
         if now - self._looked > SILENT:  # it was not running, as when its machine slept, so others may not have been either
             self._watching = now
         self._looked = now
-        if not self._has_watched(now):
+        if not self.has_watched(now):
             return
         page = self._engine.scan(TOPIC, "ready", _PART)
         for stored in page.messages:
@@ -270,7 +185,3 @@ class Planner:
                 _log.warning(
                     "The schedule %s has ended: no worker has announced it since %s", name, moment(stored.due - ANNOUNCED)
                 )
-
-
-def _shown(instant: Instant) -> tuple[str, str]:
-    return instant.name, moment(instant.planned).isoformat()

@@ -11,8 +11,8 @@ from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.engines.sync import Engine
 from bide.errors import ConfigError
 from bide.queue.later import PATIENCE
+from bide.queue.run.sync.overdue import OverdueStep
 from bide.queue.schedules.records import OWN
-from bide.queue.sync.catching_up import CatchingUp
 from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.handling import DAY, Handling
 from bide.queue.sync.opened import Opened
@@ -172,7 +172,7 @@ class Travel(Relocatable):
         opened = self._session.open()
         engine = opened.engine
         ahead = Ahead(engine, self._setup.tasks)
-        self._catching_up = CatchingUp(engine, self._setup.envelope)
+        self._overdue = OverdueStep(engine, self._setup.envelope)
         check(self._setup)
         planner = Planner(engine, self._setup)
         planner.announce(self._setup.schedules, begins=True)
@@ -200,7 +200,7 @@ class Travel(Relocatable):
         """What is due now: told where no task is for it, handled where one is, until nothing is left."""
         handled = ahead.fell_due()
         engine, receiver = opened.engine, opened.receiver
-        handling = Handling(engine, self._setup, self._invoke, self._catching_up)
+        handling = Handling(engine, self._setup, self._invoke, self._overdue)
         found = True
         while found:
             found = False

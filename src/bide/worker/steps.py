@@ -1,23 +1,23 @@
-"""Lets messages pass their task's gates before their handlers are called: locks, and limits over all workers.
+"""The steps of the road in a worker. What a step has to decide gathers while a call is under way, and is decided together.
 
-A message that may not pass holds no place here: it waits aside until it is called, or all of its topic waits. So does one
-whose gate is in a part of the engine that does not answer, while other parts do.
+A message that may not pass its task's limits holds no place here: it waits aside until it is called, or all of its topic waits.
+So does one whose gate is in a part of the engine that does not answer, while other parts do.
 """
 
 import time
-from collections.abc import Awaitable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Protocol
 
 from bide.core.amounts import plural
-from bide.engines.aio import AsyncEngine
 from bide.engines.gates import Held
-from bide.errors import EngineError, OutcomeUnknown
+from bide.errors import EngineError
 from bide.logs import Log
-from bide.queue.batching import Collector, Line, joined
+from bide.queue.batching import Collector, Line
 from bide.queue.beats import Places
 from bide.queue.heartbeat import Heartbeat
+from bide.queue.run import Message, arguments_of
+from bide.queue.run.aio.limits import AsyncLimitsStep
 from bide.queue.tasks.arguments import Unread
-from bide.queue.tasks.limits import Step
 from bide.queue.tasks.outcome import RELEASED, Outcome, unread
 from bide.queue.tasks.passing import ASIDE, Passage
 from bide.worker.handling import Handling
@@ -26,8 +26,63 @@ from bide.worker.retry import Retrying, refused
 from bide.worker.slots import Slots
 
 _log = Log("bide.worker")
-T = TypeVar("T")
 AGAIN = 1.0  # seconds until a topic is asked for again whose own gate is in a part of the engine that does not answer
+
+
+class Step(Protocol):
+    """One of queue/run."""
+
+    what: str
+
+    def part_of(self, message: Message) -> Hashable: ...
+    def together(self, messages: Sequence[Message]) -> Sequence[Message]: ...
+    async def decide(self, messages: Sequence[Message]) -> list[Outcome | None]: ...
+
+
+class Decided(Protocol):
+    """Who is told what a step has decided of a message."""
+
+    def goes_on(self, handling: Handling) -> None: ...
+    def refused(self, handling: Handling, became: Outcome) -> None: ...
+    def set_aside(self, handling: Handling) -> None: ...
+
+
+class Decider(Collector[Handling]):
+    def __init__(self, step: Step, decided: Decided) -> None:
+        super().__init__()
+        self._step = step
+        self._decided = decided
+        self._retrying = Retrying(step.what)
+
+    def part_of(self, entry: Handling) -> Hashable:
+        return self._step.part_of(entry)
+
+    def stalls(self, line: Line[Handling]) -> None:
+        stalled, line.waiting = [*line.under_way, *line.waiting], []
+        for each in stalled:
+            self._decided.set_aside(each)
+
+    async def one_call(self, line: Line[Handling], batch: list[Handling]) -> None:
+        left = [each for each in batch if not each.told]
+        if not left:
+            return
+        asked = {id(each) for each in self._step.together(left)}
+        some = [each for each in left if id(each) in asked]
+        try:
+            answers = await self._step.decide(some)
+        except EngineError as error:
+            line.bring_again(left)
+            await self._retrying.lose(error, line.part)
+            return
+        self._retrying.regain(line.part)
+        line.waiting[:0] = [each for each in left if id(each) not in asked]
+        for handling, became in zip(some, answers, strict=True):
+            if handling.told:
+                continue
+            if became is None:
+                self._decided.goes_on(handling)
+            else:
+                self._decided.refused(handling, became)
 
 
 class Inside(Protocol):
@@ -43,10 +98,10 @@ class Inside(Protocol):
 
 class Entrance(Collector[Handling]):
     def __init__(
-        self, engine: AsyncEngine, heartbeat: Heartbeat, leaving: Leaving, slots: Slots, lease_ms: int, inside: Inside
+        self, step: AsyncLimitsStep, heartbeat: Heartbeat, leaving: Leaving, slots: Slots, lease_ms: int, inside: Inside
     ) -> None:
         super().__init__()
-        self._engine = engine
+        self._step = step
         self._heartbeat = heartbeat
         self._leaving = leaving
         self._slots = slots
@@ -56,15 +111,7 @@ class Entrance(Collector[Handling]):
         self._interrupted: dict[Handling, list[Held]] = {}  # what is known of their places whose way the engine has broken off
 
     def part_of(self, entry: Handling) -> Hashable:
-        """The parts of the engine that have the gates of its task."""
-        gates, limits = self._engine.gates, entry.task.limits
-        if limits is None or gates.part_of("") is None:
-            return None
-        try:
-            steps = limits.steps(self._arguments(entry))
-        except Exception:  # it does not fit its task, and passes no gate
-            return None
-        return joined(gates.part_of(step.gate) for step in steps)
+        return self._step.part_of(entry)
 
     async def one_call(self, line: Line[Handling], batch: list[Handling]) -> None:
         asked = time.monotonic()
@@ -73,7 +120,9 @@ class Entrance(Collector[Handling]):
         if not passages:
             return
         try:
-            failed = await self._through(passages, batch[0].delivery.now, asked)
+            claimed = batch[0].delivery.now
+            going = [passage for _, passage in passages]
+            failed = await self._step.through(going, lambda: claimed + round((time.monotonic() - asked) * 1000))
         except EngineError as error:
             self._again(line, passages, last=len(passages) == 1 and refused(error), singly=refused(error))
             await self._retrying.lose(error, line.part)
@@ -90,15 +139,6 @@ class Entrance(Collector[Handling]):
         self._tell_slots([(handling.delivery.topic, passage) for handling, passage in passages if passage.limits.of_topic])
         for handling, passage in passages:
             self._end(handling, passage, asked)
-
-    async def _through(self, passages: Sequence[tuple[Handling, Passage]], now: int, asked: float) -> list[Passage]:
-        """Returns those of which a part of the engine has not answered."""
-        failed: list[Passage] = []
-        while going := [
-            (passage, step) for _, passage in passages if (step := passage.step) is not None and passage not in failed
-        ]:
-            failed += await self._step(going, now + round((time.monotonic() - asked) * 1000))
-        return failed
 
     def _again(
         self,
@@ -149,7 +189,7 @@ class Entrance(Collector[Handling]):
         task, delivery = handling.task, handling.delivery
         assert task.limits is not None
         try:
-            arguments = self._arguments(handling)
+            arguments = arguments_of(handling)
         except Exception as error:
             _log.debug("Message %s of %s passes no limits: %s", delivery.id, delivery.topic, error)
             self._inside.admitted(handling)
@@ -159,34 +199,6 @@ class Entrance(Collector[Handling]):
         except Unread as error:
             self._inside.refused(handling, unread(error, delivery.claimed, delivery.now))
             return None
-
-    @staticmethod
-    def _arguments(handling: Handling) -> Mapping[str, Any]:
-        """Raises if they don't fit the task."""
-        task, delivery = handling.task, handling.delivery
-        given = delivery.arguments if delivery.arguments is not None else task.arguments.of_message(delivery.body)
-        return task.arguments.with_defaults(given)
-
-    async def _step(self, going: Sequence[tuple[Passage, Step]], now: int) -> list[Passage]:
-        """One step of each, in a call for those that enter and one for those that begin at a rate."""
-        failed: list[Passage] = []
-        entering = [each for each in going if not each[1].window]
-        beginning = [each for each in going if each[1].window]
-        if entering:
-            entries = [passage.entry(step, self._lease_ms) for passage, step in entering]
-            for (passage, _), entered in zip(entering, await _answers(self._engine.gates.enter(entries)), strict=True):
-                if entered is None:
-                    failed.append(passage)
-                else:
-                    passage.entered(entered, now)
-        if beginning:
-            spends = [passage.spend(step) for passage, step in beginning]
-            for (passage, _), spent in zip(beginning, await _answers(self._engine.gates.spend(spends)), strict=True):
-                if spent is None:
-                    failed.append(passage)
-                else:
-                    passage.spent(spent)
-        return failed
 
     def _end(self, handling: Handling, passage: Passage, asked: float) -> None:
         before = self._interrupted.pop(handling, ())
@@ -214,13 +226,3 @@ class Entrance(Collector[Handling]):
             self._slots.passed(topic, len(own) - len(refused), max(refused, default=None))
         if passages:
             self._inside.room_changed()
-
-
-async def _answers(call: Awaitable[Sequence[T]]) -> Sequence[T | None]:
-    """None where a part of the engine has not answered."""
-    try:
-        return await call
-    except OutcomeUnknown as error:
-        if not error.answers:
-            raise
-        return error.answers

@@ -1,5 +1,5 @@
-# unasync: ../sync/catching_up.py
-"""Decides what becomes of overdue messages: the newest of each value is called, or all are, at a rate."""
+# unasync: ../sync/overdue.py
+"""The step of an overdue message: the newest of each value is called, or all are, at a rate."""
 
 from collections.abc import Hashable, Sequence
 
@@ -12,6 +12,7 @@ from bide.logs import Log
 from bide.queue.batching import joined
 from bide.queue.choosing import complete
 from bide.queue.envelope import Envelope
+from bide.queue.run import Message
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import DONE, Outcome
 from bide.queue.tasks.overdue import Overdue, Survey, is_first
@@ -22,7 +23,9 @@ _NEVER = 2**62
 _WHERE: tuple[State, ...] = ("ready", "leased")  # in this order: what is claimed meanwhile is seen as leased
 
 
-class AsyncCatchingUp:
+class AsyncOverdueStep:
+    what: str = "decide what becomes of overdue messages"  # in a log
+
     def __init__(self, engine: AsyncEngine, envelope: Envelope) -> None:
         self._engine = engine
         self._envelope = envelope
@@ -30,17 +33,25 @@ class AsyncCatchingUp:
         self._left_out = 0
         self._lines: dict[str, int] = {}  # by gate: the last instant that was given, as far as is known here
 
-    def part_of(self, task: Definition, id: str) -> Hashable:
-        """The parts of the engine that are asked about a message; the newest of a value may be in any."""
-        assert task.overdue is not None
-        own = self._engine.part_of(Ref(id))
-        if own is None:
+    def part_of(self, message: Message) -> Hashable:
+        """The parts of the engine that are asked; the newest of a value may be in any."""
+        overdue = message.task.overdue
+        own = self._engine.part_of(Ref(message.delivery.id))
+        if own is None or overdue is None:
             return None
-        return ANY_PART if task.overdue.rate is None else joined([own, self._engine.gates.part_of(task.overdue.gate)])
+        return ANY_PART if overdue.rate is None else joined([own, self._engine.gates.part_of(overdue.gate)])
 
-    async def decide(self, task: Definition, late: Sequence[Claimed], now: int) -> list[Outcome | None]:
-        """What becomes of overdue messages of one topic; None: their handler is called."""
+    def together(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Those that are decided by one call: of one topic."""
+        topic = messages[0].delivery.topic
+        return [each for each in messages if each.delivery.topic == topic]
+
+    async def decide(self, messages: Sequence[Message]) -> list[Outcome | None]:
+        """None: it goes on. DONE: it is left out."""
+        task = messages[0].task
         assert task.overdue is not None
+        now = max(each.delivery.now for each in messages)
+        late = [each.delivery.claimed for each in messages]
         if task.overdue.rate is None:
             answers = await self._latest(task, task.overdue, late, now)
         else:

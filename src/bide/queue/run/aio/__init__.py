@@ -1,0 +1,1 @@
+"""The queue for event loops. `queue/sync` is made from it."""

@@ -1,0 +1,70 @@
+# unasync: ../sync/limits.py
+"""The step of a task's limits: its messages pass the gates of its lock, its places and its rate, over all workers."""
+
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import TypeVar
+
+from bide.engines.aio import AsyncEngine
+from bide.errors import OutcomeUnknown
+from bide.queue.batching import joined
+from bide.queue.run import Message, arguments_of
+from bide.queue.tasks.limits import Step
+from bide.queue.tasks.passing import Passage
+
+T = TypeVar("T")
+
+
+class AsyncLimitsStep:
+    def __init__(self, engine: AsyncEngine, lease_ms: int) -> None:
+        """`lease_ms`: of the places that are taken."""
+        self._gates = engine.gates
+        self._lease_ms = lease_ms
+
+    def part_of(self, message: Message) -> Hashable:
+        """The parts of the engine that have the gates of its task."""
+        limits = message.task.limits
+        if limits is None or self._gates.part_of("") is None:
+            return None
+        try:
+            steps = limits.steps(arguments_of(message))
+        except Exception:  # it does not fit its task, and passes no gate
+            return None
+        return joined(self._gates.part_of(step.gate) for step in steps)
+
+    async def through(self, passages: Sequence[Passage], now: Callable[[], int]) -> list[Passage]:
+        """All the gates of each, or up to the one that it may not pass. Gives those of which a part has not answered."""
+        failed: list[Passage] = []
+        while going := [(each, step) for each in passages if (step := each.step) is not None and each not in failed]:
+            failed += await self._step(going, now())
+        return failed
+
+    async def _step(self, going: Sequence[tuple[Passage, Step]], now: int) -> list[Passage]:
+        """One gate of each, in a call for those that enter and one for those that begin at a rate."""
+        failed: list[Passage] = []
+        entering = [each for each in going if not each[1].window]
+        beginning = [each for each in going if each[1].window]
+        if entering:
+            entries = [passage.entry(step, self._lease_ms) for passage, step in entering]
+            for (passage, _), entered in zip(entering, await _answers(lambda: self._gates.enter(entries)), strict=True):
+                if entered is None:
+                    failed.append(passage)
+                else:
+                    passage.entered(entered, now)
+        if beginning:
+            spends = [passage.spend(step) for passage, step in beginning]
+            for (passage, _), spent in zip(beginning, await _answers(lambda: self._gates.spend(spends)), strict=True):
+                if spent is None:
+                    failed.append(passage)
+                else:
+                    passage.spent(spent)
+        return failed
+
+
+async def _answers(call: Callable[[], Awaitable[Sequence[T]]]) -> Sequence[T | None]:
+    """None where a part of the engine has not answered."""
+    try:
+        return await call()
+    except OutcomeUnknown as error:
+        if not error.answers:
+            raise
+        return error.answers

@@ -1,0 +1,1 @@
+"""The queue for threads, made from `queue/aio` by tools/unasync.py."""
