@@ -19,10 +19,15 @@ from typing import Any, NamedTuple
 
 import bide
 from bide import AsyncQueue, Worker
+from bide.worker import under_way
 
 MESSAGES = 2_000
 BATCH = 100  # how many a worker and a listener hold at most, so that each run claims in batches of the same size
 ROOT = os.path.join(os.path.dirname(bide.__file__), "")
+
+
+# Of a slow machine the slices would be smaller, so that more calls tell the engine what has ended.
+under_way.FIRST, under_way.LONGEST = BATCH, float("inf")
 
 
 class Trip(NamedTuple):

@@ -1,8 +1,9 @@
 """The messages of a worker: from the claim that brings them until the engine has answered how they ended."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -36,7 +37,56 @@ from bide.worker.steps import Decider, Entrance
 from bide.worker.telling import about, name, tell, tell_lost, tell_place_lost
 
 _log = Log("bide.worker")
+LONGEST = 0.005  # seconds that a slice should take, unless a single handler takes longer
+FIRST = 16  # handlers, before it is known how long they take
 _hold, _topic, _slot = attrgetter("hold"), attrgetter("claimed.topic"), attrgetter("taken.slot")
+
+
+class Slices:
+    """Calls handlers in the order in which they are put here, some at a time. In between, the event loop goes round.
+
+    A slice is as large as handlers have been quick.
+    """
+
+    def __init__(self, handle: Callable[[Handling], Coroutine[Any, Any, None]], loop: asyncio.AbstractEventLoop) -> None:
+        self._handle = handle
+        self._loop = loop
+        self._left: deque[Handling] = deque()
+        self._size = FIRST
+        self._going = False
+        self._began = 0.0
+
+    def put(self, handlings: Iterable[Handling]) -> None:
+        self._left.extend(handlings)
+        if self._left and not self._going:
+            self._going = True
+            self._go()
+
+    def _go(self) -> None:
+        """The loop calls what is put here one after the other, so nothing else is in the time that a slice takes."""
+        handle, loop, left, count = self._handle, self._loop, self._left, min(self._size, len(self._left))
+        loop.call_soon(self._begins)
+        try:
+            for _ in range(count):  # a factory of the loop's may begin a task before it gives it
+                handling = left.popleft()
+                handling.runner = asyncio.Task(handle(handling), loop=loop)
+        finally:
+            loop.call_soon(self._ends, count)
+
+    def _begins(self) -> None:
+        self._began = time.monotonic()
+
+    def _ends(self, count: int) -> None:
+        """Each handler of the slice has ended, or waits for something."""
+        took = time.monotonic() - self._began
+        if took > LONGEST:
+            self._size = max(1, int(count * LONGEST / took))
+        elif took < LONGEST / 2 and count == self._size:
+            self._size = min(MAX_BATCH, 2 * count)
+        if self._left:
+            self._go()
+        else:
+            self._going = False
 
 
 class UnderWay:
@@ -72,6 +122,7 @@ class UnderWay:
         self.settling: Settling = Settling(opened.engine, self._settled)
         self.leaving: Leaving = Leaving(opened.engine)
         self.keeping: Keeping = Keeping(opened, setup.envelope, self.gives_way)
+        self._slices = Slices(self._handle, self._loop)
         self._aside = 0  # that wait without a place
         limits = AsyncLimitsStep(opened.engine, lease_ms)
         self.entrance: Entrance = Entrance(limits, opened.heartbeat, self.leaving, slots, lease_ms, self)
@@ -110,7 +161,7 @@ class UnderWay:
         self._handlings.update(zip(map(_hold, claimed), handlings, strict=True))
         for topic, count in Counter(map(_topic, claimed)).items():
             self._slots.take(topic, count)
-        handle, loop = self._handle, self._loop
+        at_once: list[Handling] = []
         for handling in handlings:
             delivery = handling.delivery
             headers, attempt = delivery.claimed.headers, delivery.claimed.attempt
@@ -119,12 +170,13 @@ class UnderWay:
                 self.refused(handling, doomed)
             elif attempt > 1 and (over := spent(attempt, delivery.most)) is not None:
                 self.refused(handling, over)
-            elif handling.task.at_once and not (headers and PLANNED in headers):  # as admitted does
-                handling.runner = asyncio.Task(handle(handling), loop=loop)
+            elif handling.task.at_once and not (headers and PLANNED in headers):
+                at_once.append(handling)
             elif (step := first_step(handling.task, delivery.claimed, delivery.now)) is not None:
                 self.steps[step].put(handling)
             else:
                 self.goes_on(handling)
+        self._slices.put(at_once)
 
     def goes_on(self, handling: Handling) -> None:
         """No schedule and no catch_up holds a message back: the limits of its task may."""
@@ -141,8 +193,7 @@ class UnderWay:
             self._slots.take(handling.delivery.claimed.topic)
         if handling.task.batch is not None and self.batches.takes(handling):
             return
-        # a factory of the loop's may begin a task before it gives it
-        handling.runner = asyncio.Task(self._handle(handling), loop=self._loop)
+        self._slices.put([handling])
 
     def refused(self, handling: Handling, became: Outcome) -> None:
         """A message may not pass now."""

@@ -1,0 +1,156 @@
+"""Handlers begin some at a time: the event loop goes round meanwhile, however many one claim has brought."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from bide import AsyncQueue
+from bide.worker.under_way import FIRST, LONGEST, Slices
+from tests.worker.conftest import Working
+
+MANY = 60
+
+
+def work(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+async def worked(queue: AsyncQueue, working: Working, until: Any) -> None:
+    async with working(queue):
+        await until(lambda: _nothing(queue))
+
+
+async def test_quick_handlers_begin_in_order_in_few_rounds_of_the_loop(
+    memory: AsyncQueue, working: Working, until: Any
+) -> None:
+    seen: list[tuple[int, int]] = []
+    rounds = [0]
+
+    @memory.task("t")
+    async def handle(n: int) -> None:
+        seen.append((n, rounds[0]))
+
+    async def go_round() -> None:
+        while True:
+            rounds[0] += 1
+            await asyncio.sleep(0)
+
+    await handle.send_many({"n": n} for n in range(MANY))
+    going = asyncio.create_task(go_round())
+    await worked(memory, working, until)
+    going.cancel()
+    assert [n for n, _ in seen] == [*range(MANY)]
+    assert len({each for _, each in seen}) >= 2
+
+
+async def test_the_loop_goes_round_and_the_engine_is_told_while_handlers_of_one_claim_compute(
+    memory: AsyncQueue, working: Working, until: Any
+) -> None:
+    ended: list[int] = []
+    begun = 0
+
+    @memory.task("t")
+    async def handle(n: int) -> None:
+        nonlocal begun
+        begun += 1
+        ended.append(worker._service._under_way.done)  # type: ignore[union-attr]
+        work(LONGEST)
+
+    async with working(memory) as worker:
+        await handle.send_many({"n": n} for n in range(MANY))
+        await until(lambda: begun == MANY)
+    # the first slice is as large as it is for quick handlers; then each next one knows of the ends of those before
+    assert ended[:FIRST] == [0] * FIRST
+    assert len(set(ended)) > (MANY - FIRST) // 2
+
+
+async def test_a_stop_gives_back_what_has_not_begun(memory: AsyncQueue, working: Working, until: Any) -> None:
+    seen: list[int] = []
+
+    @memory.task("t")
+    async def handle(n: int) -> None:
+        seen.append(n)
+        if n == 4:
+            await worker.stop()
+
+    async with working(memory) as worker:
+        await handle.send_many({"n": n} for n in range(MANY))
+        await until(lambda: len(seen) == 5)
+    assert seen == [0, 1, 2, 3, 4]
+    stats = await memory.stats("t")
+    assert (stats.ready, stats.leased) == (MANY - 5, 0)
+
+
+async def test_handlers_that_wait_do_not_keep_the_next_ones_from_beginning(
+    memory: AsyncQueue, working: Working, until: Any
+) -> None:
+    all_there, seen = asyncio.Event(), list[int]()
+
+    @memory.task("t")
+    async def handle(n: int) -> None:
+        seen.append(n)
+        if len(seen) == MANY:
+            all_there.set()
+        await all_there.wait()
+
+    await handle.send_many({"n": n} for n in range(MANY))
+    await worked(memory, working, until)
+    assert seen == [*range(MANY)]
+
+
+async def test_what_else_the_loop_does_makes_no_slice_smaller(memory: AsyncQueue, working: Working, until: Any) -> None:
+    rounds, seen = [0], set[int]()
+
+    @memory.task("t")
+    async def handle(n: int) -> None:
+        seen.add(rounds[0])
+
+    async def compute() -> None:
+        while True:
+            rounds[0] += 1
+            work(2 * LONGEST)
+            await asyncio.sleep(0)
+
+    going = asyncio.create_task(compute())
+    async with working(memory):
+        for _ in range(5):
+            await handle.send_many({"n": n} for n in range(MANY))
+            await until(lambda: _nothing(memory))
+    going.cancel()
+    assert len(seen) <= 5 * 3  # 16, 32, 12 of the first 60, then larger slices
+
+
+async def test_a_slice_that_is_cut_short_is_followed_by_the_next() -> None:
+    """As Ctrl-C may do."""
+    called: list[int] = []
+    broken = [True]
+
+    async def handle(number: Any) -> None:
+        called.append(number.number)
+
+    class One:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name == "runner" and self.__dict__["number"] == 3 and broken:
+                broken.clear()
+                raise KeyboardInterrupt
+            self.__dict__[name] = value
+
+    slices = Slices(handle, asyncio.get_running_loop())
+    numbers: Any = [One(n) for n in range(9)]
+    with pytest.raises(KeyboardInterrupt):
+        slices.put(numbers)
+    for _ in range(9):
+        await asyncio.sleep(0)
+    assert called == [*range(9)]
+
+
+async def _nothing(queue: AsyncQueue) -> bool:
+    stats = await queue.stats("t")
+    return not stats.pending and not stats.leased
