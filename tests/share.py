@@ -1,9 +1,11 @@
 """Which process runs which tests, with `--dist loadfile`: files as a whole, those first that took the longest by the record.
 
-So what a file starts for its tests is started once. All that needs RabbitMQ is one share, since a broker takes long to start.
+So what a file starts for its tests is started once. All that needs RabbitMQ is one share, since a broker takes long to start. A
+file whose long matrices would take one process for half an hour is shared test by test.
 """
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,19 +14,22 @@ from xdist.scheduler import LoadFileScheduling
 from tests.times import file_of, recorded
 
 RABBITMQ = "tests/…rabbitmq…"
+LONG: Collection[str] = ("tests/redis/test_whole_or_nothing.py",) if os.environ.get("BIDE_LONG") else ()
 
 
 def share_of(test: str) -> str:
     """The name of what one process runs."""
     file = file_of(test)
+    if file in LONG:
+        return test
     return RABBITMQ if "rabbitmq" in file else file
 
 
 def longest_first(tests: Sequence[str], seconds: Mapping[str, float]) -> list[int]:
     """The places of the tests, by shares: what a share took is the sum of its files, and what is not known comes last."""
     took: dict[str, float] = {}
-    for file in {file_of(test) for test in tests}:
-        took[share_of(file)] = took.get(share_of(file), 0.0) + seconds.get(file, 0.0)
+    for file, share in {(file_of(test), share_of(test)) for test in tests}:
+        took[share] = took.get(share, 0.0) + seconds.get(file, 0.0)
     return sorted(range(len(tests)), key=lambda at: (-took[share_of(tests[at])], share_of(tests[at])))
 
 

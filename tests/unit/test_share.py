@@ -1,5 +1,8 @@
 """Which process runs which tests."""
 
+import pytest
+
+from tests import share
 from tests.share import longest_first, share_of
 
 TESTS = [
@@ -25,3 +28,9 @@ def test_the_longest_shares_are_first_and_the_tests_of_each_stay_in_order() -> N
 def test_files_that_last_as_long_are_not_mixed() -> None:
     mixed = [TESTS[0], TESTS[1], TESTS[0] + "s", TESTS[4]]
     assert longest_first(mixed, {"tests/queue/test_a.py": 1.0, "tests/queue/test_b.py": 1.0}) == [0, 2, 1, 3]
+
+
+def test_a_file_whose_tests_take_very_long_is_shared_test_by_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share, "LONG", ("tests/queue/test_b.py",))
+    assert share_of(TESTS[1]) != share_of(TESTS[4])
+    assert longest_first(TESTS, {"tests/queue/test_b.py": 1.0, "tests/queue/test_a.py": 2.0}) == [0, 1, 4, 2, 3]
