@@ -168,7 +168,7 @@ async def test_acks_that_the_engine_does_not_answer_hold_claims_back_in_the_end(
         await until(lambda: begun >= 1_000)
         for _ in range(100):
             await asyncio.sleep(0)
-        assert (await memory.stats("a")).leased <= 1_000 + 50
+        assert (await memory.stats("a")).leased <= 1_000 + 2 * 50  # one claim more, and what is under way
         answer.set()
         await until(lambda: ended(memory))
 
