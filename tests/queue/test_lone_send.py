@@ -9,6 +9,20 @@ from bide import AsyncQueue, OutcomeUnknown, Queue, Sent
 from bide.engines.base import NewMessage
 
 
+async def slow(queue: AsyncQueue) -> tuple[asyncio.Event, asyncio.Event]:
+    """Calls that send have begun when the one is set, and go on when the other is."""
+    puts = (await queue.session.open()).puts
+    put, begun, left = puts._call, asyncio.Event(), asyncio.Event()
+
+    async def wait(messages: Sequence[NewMessage]) -> Sequence[Sent]:
+        begun.set()
+        await left.wait()
+        return await put(messages)
+
+    puts._call = wait
+    return begun, left
+
+
 async def test_a_send_that_comes_alone_is_made_by_its_caller_and_those_that_come_together_share_a_call() -> None:
     async with AsyncQueue("memory://") as queue:
         puts = (await queue.session.open()).puts
@@ -31,15 +45,7 @@ async def test_a_send_that_comes_alone_is_made_by_its_caller_and_those_that_come
 
 async def test_who_comes_while_a_lone_send_is_under_way_is_served_also_when_that_is_cancelled() -> None:
     async with AsyncQueue("memory://") as queue:
-        puts = (await queue.session.open()).puts
-        put, begun, left = puts._call, asyncio.Event(), asyncio.Event()
-
-        async def slow(messages: Sequence[NewMessage]) -> Sequence[Sent]:
-            begun.set()
-            await left.wait()
-            return await put(messages)
-
-        puts._call = slow
+        begun, left = await slow(queue)
         alone = asyncio.create_task(queue.send("t", "alone"))
         await begun.wait()
         others = [asyncio.create_task(queue.send("t", number)) for number in range(3)]
@@ -54,19 +60,12 @@ async def test_who_comes_while_a_lone_send_is_under_way_is_served_also_when_that
 
 async def test_closing_sees_a_lone_send_through() -> None:
     queue = AsyncQueue("memory://close-alone")
-    puts = (await queue.session.open()).puts
-    put, begun, left = puts._call, asyncio.Event(), asyncio.Event()
-
-    async def slow(messages: Sequence[NewMessage]) -> Sequence[Sent]:
-        begun.set()
-        await left.wait()
-        return await put(messages)
-
-    puts._call = slow
+    begun, left = await slow(queue)
     alone = asyncio.create_task(queue.send("t", 1))
     await begun.wait()
     closing = asyncio.create_task(queue.close())
-    await asyncio.wait([closing], timeout=0.05)
+    for _ in range(100):
+        await asyncio.sleep(0)
     assert not closing.done()
     left.set()
     await closing

@@ -24,7 +24,7 @@ async def worked(queue: AsyncQueue, working: Working, until: Any) -> None:
         await until(lambda: _nothing(queue))
 
 
-async def test_quick_handlers_begin_in_order_in_few_rounds_of_the_loop(
+async def test_quick_handlers_begin_in_order_and_not_all_in_one_round_of_the_loop(
     memory: AsyncQueue, working: Working, until: Any
 ) -> None:
     seen: list[tuple[int, int]] = []

@@ -17,7 +17,7 @@ from bide.queue.aio.planning import AsyncPlanner
 from bide.queue.attempts import Raised
 from bide.queue.beats import Beat
 from bide.queue.deliveries import PLANNED
-from bide.queue.run import Step, first_step
+from bide.queue.run import StepName, first_step
 from bide.queue.run.aio.limits import AsyncLimitsStep
 from bide.queue.run.aio.overdue import AsyncOverdueStep
 from bide.queue.run.aio.schedule import AsyncScheduleStep
@@ -129,7 +129,7 @@ class UnderWay:
         planner = AsyncPlanner(opened.engine, setup)
         announced = [each for each in setup.schedules if served.get(each.topic) is each.definition]
         self.planning: Planning = Planning(planner, announced)
-        self.steps: Mapping[Step, Decider] = {
+        self.steps: Mapping[StepName, Decider] = {
             "schedule": Decider(AsyncScheduleStep(opened.engine, setup, planner), self),
             "overdue": Decider(AsyncOverdueStep(opened.engine, setup.envelope), self),
         }

@@ -20,7 +20,7 @@ from bide.queue.aio.planning import AsyncPlanner
 from bide.queue.attempts import Raised
 from bide.queue.deliveries import Together, returned_of
 from bide.queue.results import encoded
-from bide.queue.run import Step, arguments_of, first_step
+from bide.queue.run import StepName, first_step
 from bide.queue.run.aio.limits import AsyncLimitsStep
 from bide.queue.run.aio.overdue import AsyncOverdueStep
 from bide.queue.run.aio.schedule import AsyncScheduleStep
@@ -52,7 +52,7 @@ class AsyncHandling:
         self._setup = setup
         self._invoke = invoke
         self._limits = AsyncLimitsStep(engine, DAY)
-        self._steps: Mapping[Step, AsyncScheduleStep | AsyncOverdueStep] = {
+        self._steps: Mapping[StepName, AsyncScheduleStep | AsyncOverdueStep] = {
             "schedule": AsyncScheduleStep(engine, setup, AsyncPlanner(engine, setup, alone=True)),
             "overdue": overdue,
         }
@@ -78,7 +78,7 @@ class AsyncHandling:
         passage = None
         try:
             arguments = task.arguments.of_message(delivery.body)
-            passage = self._passage(task, delivery)
+            passage = self._passage(task, delivery, arguments)
         except Unread as error:
             return await self._unread(task, delivery, error)
         await self._invoke.check(task)
@@ -103,11 +103,11 @@ class AsyncHandling:
             return None
         return (await self._settle(delivery, became, None))._replace(outcome="left out" if became is DONE else "waits")
 
-    def _passage(self, task: Definition, delivery: AsyncDelivery) -> Passage | None:
+    def _passage(self, task: Definition, delivery: AsyncDelivery, arguments: dict[str, Any]) -> Passage | None:
         """Raises Unread."""
         if task.limits is None:
             return None
-        return Passage(task.limits, delivery.claimed, arguments_of(AsyncGoing(task, delivery)))
+        return Passage(task.limits, delivery.claimed, task.arguments.with_defaults(arguments))
 
     async def _waits(self, passage: Passage, task: Definition, delivery: AsyncDelivery) -> Handled | None:
         """What becomes of a message that may not pass the limits of its task; for others, None."""
@@ -143,10 +143,10 @@ class AsyncHandling:
         if (held_back := await self._held_back(task, delivery)) is not None:
             return held_back
         try:
-            delivery.arguments = task.arguments.of_message(delivery.body)
+            delivery.arguments = arguments = task.arguments.of_message(delivery.body)
         except Unread as error:
             return await self._unread(task, delivery, error)
-        passage = self._passage(task, delivery)
+        passage = self._passage(task, delivery, arguments)
         return None if passage is None else await self._waits(passage, task, delivery)
 
     async def _call_batch(self, task: Definition, batch: Sequence[AsyncDelivery]) -> list[Handled]:

@@ -10,7 +10,7 @@ from bide.engines.base import Claimed
 from bide.queue.deliveries import PLANNED
 from bide.queue.tasks.definition import Definition
 
-Step: TypeAlias = Literal["schedule", "overdue"]
+StepName: TypeAlias = Literal["schedule", "overdue"]
 """A step that may leave a message out, or put it off; the limits of its task come after it."""
 
 
@@ -25,7 +25,7 @@ class Message(Protocol):
         """Of either colour."""
 
 
-def first_step(task: Definition, claimed: Claimed, now: int) -> Step | None:
+def first_step(task: Definition, claimed: Claimed, now: int) -> StepName | None:
     """The step that a message takes first, if any but the limits of its task. `now`: the engine's time."""
     if PLANNED in claimed.headers:
         return "schedule"

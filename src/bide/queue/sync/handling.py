@@ -15,7 +15,7 @@ from bide.logs import Log
 from bide.queue.attempts import Raised
 from bide.queue.deliveries import Together, returned_of
 from bide.queue.results import encoded
-from bide.queue.run import Step, arguments_of, first_step
+from bide.queue.run import StepName, first_step
 from bide.queue.run.sync.limits import LimitsStep
 from bide.queue.run.sync.overdue import OverdueStep
 from bide.queue.run.sync.schedule import ScheduleStep
@@ -52,7 +52,7 @@ class Handling:
         self._setup = setup
         self._invoke = invoke
         self._limits = LimitsStep(engine, DAY)
-        self._steps: Mapping[Step, ScheduleStep | OverdueStep] = {
+        self._steps: Mapping[StepName, ScheduleStep | OverdueStep] = {
             "schedule": ScheduleStep(engine, setup, Planner(engine, setup, alone=True)),
             "overdue": overdue,
         }
@@ -78,7 +78,7 @@ class Handling:
         passage = None
         try:
             arguments = task.arguments.of_message(delivery.body)
-            passage = self._passage(task, delivery)
+            passage = self._passage(task, delivery, arguments)
         except Unread as error:
             return self._unread(task, delivery, error)
         self._invoke.check(task)
@@ -103,11 +103,11 @@ class Handling:
             return None
         return self._settle(delivery, became, None)._replace(outcome="left out" if became is DONE else "waits")
 
-    def _passage(self, task: Definition, delivery: Delivery) -> Passage | None:
+    def _passage(self, task: Definition, delivery: Delivery, arguments: dict[str, Any]) -> Passage | None:
         """Raises Unread."""
         if task.limits is None:
             return None
-        return Passage(task.limits, delivery.claimed, arguments_of(Going(task, delivery)))
+        return Passage(task.limits, delivery.claimed, task.arguments.with_defaults(arguments))
 
     def _waits(self, passage: Passage, task: Definition, delivery: Delivery) -> Handled | None:
         """What becomes of a message that may not pass the limits of its task; for others, None."""
@@ -143,10 +143,10 @@ class Handling:
         if (held_back := self._held_back(task, delivery)) is not None:
             return held_back
         try:
-            delivery.arguments = task.arguments.of_message(delivery.body)
+            delivery.arguments = arguments = task.arguments.of_message(delivery.body)
         except Unread as error:
             return self._unread(task, delivery, error)
-        passage = self._passage(task, delivery)
+        passage = self._passage(task, delivery, arguments)
         return None if passage is None else self._waits(passage, task, delivery)
 
     def _call_batch(self, task: Definition, batch: Sequence[Delivery]) -> list[Handled]:

@@ -1,1 +1,1 @@
-"""The queue for event loops. `queue/sync` is made from it."""
+"""The steps of the road for event loops. `run/sync` is made from it."""

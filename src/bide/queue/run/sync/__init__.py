@@ -1,1 +1,1 @@
-"""The queue for threads, made from `queue/aio` by tools/unasync.py."""
+"""The steps of the road for threads, made from `run/aio` by tools/unasync.py."""

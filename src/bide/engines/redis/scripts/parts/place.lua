@@ -1,9 +1,9 @@
 -- New messages are placed: those that are due in the ready row, those in an unopened slot in the coarsest calendar
 -- that has room, the rest in the near row and at once in the zset.
 
--- Messages in a slot: of what is far more in a topic that has many, as they are spread over fewer lists then. A minute has
--- room for four times SOME of those that are not `named`, since the index of keys tells apart no more than twice SOME. What it has no
--- room for goes to slots of two seconds, and a batch of a thousand to half as many: that costs three times as much.
+-- Messages in a slot: of what is far more in a topic that has many, as they are spread over fewer lists then. A minute has room
+-- for more, four times SOME: the rest goes to slots of two seconds, of which a batch of a thousand would need some 500, and cost
+-- three times as much. But not for those that are `named`, as the index of keys tells apart no more than twice SOME of a slot.
 local function room_of(topic, sort, named)
   if sort < MINUTE then return math.min(SOME, math.max(FEW, floor(topic.f.live / 32))) end
   return sort == MINUTE and not named and 4 * SOME or ROOM[sort]
