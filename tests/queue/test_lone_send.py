@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from bide import AsyncQueue, OutcomeUnknown, Queue, Sent
+from bide import AsyncQueue, OutcomeUnknown, Queue, Sent, Unavailable
 from bide.engines.base import NewMessage
 
 
@@ -84,3 +84,41 @@ async def test_the_error_of_a_lone_send_tells_its_own_operation() -> None:
         with pytest.raises(OutcomeUnknown, match=r"^No answer\.") as caught:
             await queue.send("t", 1)
         assert caught.value.operation == "o-1"
+
+
+async def test_of_two_that_are_added_before_either_is_awaited_none_is_forgotten_by_a_close() -> None:
+    queue = AsyncQueue("memory://close-two")
+    begun, left = await slow(queue)
+    puts = (await queue.session.open()).puts
+    both = [puts.add(NewMessage("t", b"1")) for _ in range(2)]
+    sending = [asyncio.ensure_future(each) for each in both]
+    await begun.wait()
+    closing = asyncio.create_task(queue.close())
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not closing.done()
+    left.set()
+    await closing
+    assert all(each.created for each in await asyncio.gather(*sending))
+
+
+async def test_one_that_was_added_before_a_close_and_is_awaited_after_it_is_refused() -> None:
+    queue = AsyncQueue("memory://")
+    late = (await queue.session.open()).puts.add(NewMessage("t", b"1"))
+    await queue.close()
+    with pytest.raises(Unavailable, match="closed"):
+        await late
+
+
+async def test_a_lone_call_that_is_given_up_keeps_nobody_busy_who_waits_for_the_rest() -> None:
+    async with AsyncQueue("memory://") as queue:
+        begun, left = await slow(queue)
+        puts = (await queue.session.open()).puts
+        alone = asyncio.create_task(queue.send("t", 1))
+        await begun.wait()
+        puts.drop()
+        async with asyncio.timeout(20):
+            await puts.emptied()
+        assert not alone.done()
+        left.set()
+        assert (await alone).created

@@ -146,7 +146,7 @@ class Collector(abc.ABC, Generic[E]):
 
     async def emptied(self) -> None:
         """Wait until nothing is on its way."""
-        while callers := [line.caller for line in self.lines if line.caller is not None]:
+        while callers := [line.caller for line in self.lines if line.caller is not None and not line.caller.done()]:
             await asyncio.wait(callers)
 
     def drop(self) -> None:
@@ -199,6 +199,8 @@ class AsyncBatching(Collector[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):
         line = self._lines.get(None)
         if line is None:
             line = self._lines[None] = Line(None, self)
+        if self._closed or line.caller is not None:  # since it was added
+            return await self._begin(None, item)
         loop = asyncio.get_running_loop()
         line.caller = alone = loop.create_future()
         try:
