@@ -1,4 +1,4 @@
-"""What the worker processes of benchmarks/redis_bare.py run: a handler that does nothing, and tells when all is done."""
+"""What the workers of redis_bare.py and postgres_bare.py run: a handler that does nothing, and tells when all is done."""
 
 import asyncio
 import itertools

@@ -5,11 +5,7 @@ has ended. Batches of 1,000 messages, each with a time of its own, all go into t
 """
 
 import asyncio
-import json
-import os
 import statistics
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -20,6 +16,7 @@ import redis.asyncio
 from benchmarks.costs import body, load
 from benchmarks.measure import RUNS, Figure, figure
 from benchmarks.redis_meter import Meter
+from benchmarks.throughput import Drained, worker_process
 from bide import AsyncQueue, Outgoing, Queue
 from tests.servers.redis import RedisServer
 
@@ -46,7 +43,7 @@ def _rate(count: int, work: Callable[[], object]) -> float:
 
 def _drains(meter: Meter) -> list[Figure]:
     pings: list[float] = []
-    drains: dict[int, list[tuple[float, float]]] = {concurrency: [] for concurrency in BARS}
+    drains: dict[int, list[Drained]] = {concurrency: [] for concurrency in BARS}
     for _ in range(RUNS):
         pings.append(_rate(PINGS, lambda: [meter.client.ping() for _ in range(PINGS)]))
         for concurrency, each in drains.items():
@@ -63,20 +60,10 @@ def _drains(meter: Meter) -> list[Figure]:
     return lines
 
 
-def _drain(meter: Meter, concurrency: int) -> tuple[float, float]:
-    """Messages a second, and µs of its CPU a message."""
+def _drain(meter: Meter, concurrency: int) -> Drained:
     with Queue(meter.fresh()) as queue:
         queue.send_many("t", [BODY] * MANY)
-    command = [sys.executable, "-m", "bide", "worker", "benchmarks.drained:queue", "--concurrency", str(concurrency)]
-    told = {"BIDE_BENCH_URL": meter.url, "BIDE_BENCH_MANY": str(MANY)}
-    with subprocess.Popen(
-        command, env=os.environ | told, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as worker:
-        assert worker.stdout is not None
-        line = next(line for line in worker.stdout if line.startswith("{"))
-        worker.terminate()
-    said = json.loads(line)
-    return MANY / said["seconds"], 1e6 * said["cpu"] / MANY
+    return worker_process(meter.url, MANY, concurrency)
 
 
 def _batches(meter: Meter) -> list[Figure]:

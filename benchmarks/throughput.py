@@ -1,8 +1,12 @@
 """What a queue on a server sends, receives and works off a second through the public API, with bodies of 100 bytes."""
 
 import asyncio
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from benchmarks.costs import Cost, Meter, body
 from benchmarks.lateness import Loop, in_loop, loops
@@ -100,3 +104,24 @@ async def work_off(queue: AsyncQueue, many: int, stop: Callable[[], T], topic: s
         for _ in iter(lambda: worker.health().running, 0):
             await asyncio.sleep(0.001)
         return stop()
+
+
+class Drained(NamedTuple):
+    """What a worker process did: messages a second, and µs of its CPU a message."""
+
+    rate: float
+    cpu: float
+
+
+def worker_process(url: str, many: int, concurrency: int) -> Drained:
+    """Have one `bide worker` process, with a handler that does nothing, handle so many messages that wait."""
+    command = [sys.executable, "-m", "bide", "worker", "benchmarks.drained:queue", "--concurrency", str(concurrency)]
+    told = {"BIDE_BENCH_URL": url, "BIDE_BENCH_MANY": str(many)}
+    with subprocess.Popen(
+        command, env=os.environ | told, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as worker:
+        assert worker.stdout is not None
+        line = next(line for line in worker.stdout if line.startswith("{"))
+        worker.terminate()
+    said = json.loads(line)
+    return Drained(many / said["seconds"], 1e6 * said["cpu"] / many)
