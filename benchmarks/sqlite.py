@@ -1,12 +1,6 @@
-"""The SQLite engine through the public API, with bodies of about 100 bytes, on the disk that holds the temporary folder.
-
-Beside it, interleaved, Huey with its SQLite storage on the same work, when huey is installed (`pip install huey`). Both
-write ahead (`journal_mode=wal`) and sync each commit (`synchronous=full`; Huey's `fsync=True`). bide looks at its log every
-4,000 pages (`wal_autocheckpoint`), and Huey every 1,000; Huey caches 8 MB of pages, and bide 2.
-"""
+"""The SQLite engine through the public API, with bodies of about 100 bytes, on the disk that holds the temporary folder."""
 
 import asyncio
-import importlib.util
 import os
 import statistics
 import tempfile
@@ -21,7 +15,6 @@ BODY = {"order": 42, "customer": "c-1234567", "note": "x" * 50}
 MANY = 20_000
 SENDERS, EACH = 1_000, 20
 PENDING = 1_000_000
-SEND, SCHEDULE = "send one by one, sync", "Huey: schedule a task one by one"
 
 
 def run() -> list[Figure]:
@@ -36,29 +29,15 @@ def run() -> list[Figure]:
             "send from 1,000 coroutines": lambda: asyncio.run(_coroutines(fresh())),
             "receive + ack in hundreds, async": lambda: asyncio.run(_drain(fresh())),
             "receive + ack in hundreds, sync": lambda: _drain_sync(fresh()),
-            SEND: lambda: _one_by_one(fresh()),
+            "send one by one, sync": lambda: _one_by_one(fresh()),
         }
-        if importlib.util.find_spec("huey") is not None:
-            work |= {
-                SCHEDULE: lambda: _huey_tasks(fresh()),
-                "Huey: enqueue bytes one by one (it has no batch)": lambda: _huey(fresh(), drain=False),
-                "Huey: dequeue one by one (it has no ack)": lambda: _huey(fresh(), drain=True),
-            }
         bars = {
             "send_many": ">= 100,000",
             "send from 1,000 coroutines": ">= 20,000",
             "receive + ack in hundreds, async": ">= 30,000",
             "receive + ack in hundreds, sync": ">= 30,000",
         }
-        figures = rates(work, bars)
-        return [*figures, *_compared(figures), *_growth(Path(folder)), *_lateness(fresh())]
-
-
-def _compared(figures: list[Figure]) -> list[Figure]:
-    medians = {each.name: each.median for each in figures}
-    if SCHEDULE not in medians:
-        return []
-    return [figure("send one by one, to Huey's schedule", "x", [medians[SEND] / medians[SCHEDULE]], ">= 0.5")]
+        return [*rates(work, bars), *_growth(Path(folder)), *_lateness(fresh())]
 
 
 async def _send_many(path: str) -> int:
@@ -109,40 +88,6 @@ def _one_by_one(path: str) -> int:
         for _ in range(1_000):
             queue.send("t", BODY, delay=900)
         clock.stop()
-    return 1_000
-
-
-def _huey_tasks(path: str) -> int:
-    from huey import SqliteHuey  # type: ignore[import-untyped, import-not-found, unused-ignore]  # noqa: PLC0415
-
-    huey = SqliteHuey(filename=path, fsync=True, results=False)
-
-    def cancel(order: int, customer: str, note: str) -> None:
-        pass
-
-    task = huey.task()(cancel)
-    clock.start()
-    for _ in range(1_000):
-        task.schedule(kwargs=BODY, delay=900)
-    clock.stop()
-    huey.storage.close()
-    return 1_000
-
-
-def _huey(path: str, *, drain: bool) -> int:
-    from huey.storage import SqliteStorage  # type: ignore[import-untyped, import-not-found, unused-ignore]  # noqa: PLC0415
-
-    storage = SqliteStorage(filename=path, fsync=True)
-    body = b"x" * 100
-    clock.start()
-    for _ in range(1_000):
-        storage.enqueue(body)
-    if drain:
-        clock.start()
-        while storage.dequeue() is not None:
-            pass
-    clock.stop()
-    storage.close()
     return 1_000
 
 
