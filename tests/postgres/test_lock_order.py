@@ -32,6 +32,13 @@ def send(engine: Postgres) -> Sequence[str]:
     return [each.outcome for each in engine.put([NewMessage("t", b"1", key=key, if_exists="replace") for key in KEYS])]
 
 
+def send_with_free_keys(engine: Postgres) -> Sequence[str]:
+    hows = {"a": "keep", "B": "replace", "c": "later", "d": "keep"}
+    batch = [NewMessage("t", key.encode(), key=key, if_exists=hows[key]) for key in [*KEYS, "d", "d"]]
+    batch.insert(1, NewMessage("t", b"none"))
+    return [each.outcome for each in engine.put(batch)]
+
+
 def send_again(engine: Postgres) -> Sequence[str]:
     keys = [*KEYS, "new", "a"]
     sent = engine.put([NewMessage("t", b"1", key=key, if_exists="later", operation="o") for key in keys])
@@ -110,6 +117,7 @@ def url(request: pytest.FixtureRequest, postgres_url: str) -> str:
     ("call", "answers"),
     [
         (send, ["replaced"] * 3),
+        (send_with_free_keys, ["postponed", "created", "kept", "replaced", "created", "kept"]),
         (send_again, ["postponed", "postponed", "postponed", "created", "postponed"]),
         (cancel, ["cancelled", "cancelled", "cancelled", "gone", "gone"]),
         (cancel_by_ids, ["cancelled"] * 3),
@@ -136,6 +144,33 @@ def test_a_batch_waits_for_the_first_key_and_holds_no_later_one(
         assert len(other.execute("select from bide.message where key in ('a', 'c') for update nowait").fetchall()) == 2
         own.rollback()
         assert calling.result() == answers
+    made.close()
+
+
+def test_a_batch_that_waits_for_a_key_has_stored_no_later_one(url: str) -> None:
+    made, second = opened(url), opened(url)
+    made.put([NewMessage("t", b"1", key="B", delay=HOUR)])
+    with psycopg.connect(url, autocommit=True) as other, psycopg.connect(url) as own, ThreadPoolExecutor(1) as threads:
+        own.execute("select from bide.message where key = 'B' for update")
+        calling = threads.submit(made.put, [NewMessage("t", b"2", key=key) for key in ("c", "B", "A")])
+        wait_until_one_waits(other, calling)
+        assert [each.outcome for each in second.put([NewMessage("t", b"3", key="c")])] == ["created"]
+        own.rollback()
+        assert [each.outcome for each in calling.result()] == ["kept", "kept", "created"]
+    assert {each.key: each.body for each in made.scan("t", None, 9).messages} == {"A": b"2", "B": b"1", "c": b"3"}
+    made.close()
+    second.close()
+
+
+def test_a_batch_waits_for_no_message_that_is_running(url: str) -> None:
+    made = opened(url)
+    made.put([NewMessage("t", b"1", key="B")])
+    [running] = made.claim(["t"], 1, HOUR).messages
+    with psycopg.connect(url) as own:
+        own.execute("select from bide.message where key = 'B' for update")
+        sent = made.put([NewMessage("t", b"2", key=key) for key in KEYS])
+        assert [each.outcome for each in sent] == ["created", "created", "kept"]
+        assert sent[2].id == running.id
     made.close()
 
 

@@ -1,0 +1,1 @@
+-- Functions only: of a batch, all messages whose keys are free are stored at once.
