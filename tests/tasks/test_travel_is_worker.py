@@ -28,6 +28,7 @@ from bide import (
 )
 from bide.queue.tasks import outcome
 from bide.queue.tasks.overdue import Overdue
+from tests.told import Told
 
 LONG = 30.0  # seconds: a worker that has not come to an end by then has failed
 SOON = steps("10ms")
@@ -43,6 +44,8 @@ class Play:
         self.middleware: list[Callable[..., Any]] = []
         self.seen: list[Any] = []
         self.sends: list[Callable[[], Any]] = []
+        self.told: Told = Told()
+        self.queue.events.subscribe(self.told)
 
     def task(self, function: Callable[..., Any], **options: Any) -> Any:
         """A task of the plain function, in the colour of this play."""
@@ -60,6 +63,7 @@ class History(NamedTuple):
     left: tuple[int, int]
     dead: list[Any]
     kept: list[Any]  # of what was sent, what its result is, or why there is none
+    told: list[Any]  # of each message, the events
 
 
 async def _done(result: Any) -> Any:
@@ -85,7 +89,7 @@ async def _history(play: Play, sent: Sequence[Any]) -> History:
         found = await _done(queue.get(each.id))
         dead.append((each.body, each.attempt, each.last_error, [(one.number, one.error) for one in found.attempts]))
     kept = [await _result(queue, each) for each in sent if isinstance(each, Sent)]
-    return History(play.seen, (_goes_on(stats), stats.dead), sorted(dead, key=repr), kept)
+    return History(play.seen, (_goes_on(stats), stats.dead), sorted(dead, key=repr), kept, play.told.stories)
 
 
 def _travelled(play: Play) -> History:
@@ -470,6 +474,7 @@ def test_each_outcome_is_the_same(kind: type[Any], url: str, coloured: Coloured,
     travelled, worked = _both(kind, url, coloured, scenario)
 
     assert travelled == worked
+    assert travelled.told
 
 
 @pytest.mark.parametrize(

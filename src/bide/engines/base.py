@@ -1,7 +1,7 @@
 """The words of the seam: what its verbs take and answer, and what an engine may be able to do."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -173,6 +173,7 @@ class End(msgspec.Struct, frozen=True, gc=False):
     began: int | None = None  # for retry and release: when the first attempt began, which later deliveries are told
     trace: bytes | None = None  # for retry and dead: a record of this attempt, of at most traces.LONGEST bytes
     attempts: int | None = None  # for retry: so many in all has the message now, which it keeps when it comes back
+    noted: Any = None  # what its receiver knows of the delivery, for those who listen to events; engines pass over it
 
 
 class Hold(msgspec.Struct, frozen=True, gc=False, eq=False):

@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Capabilities, Finding, Settings
 from bide.engines.guard.aio import AsyncGuard
-from bide.engines.guard.hooks import Hook, hooks_for
+from bide.engines.guard.hooks import Hook, Switch, hooks_for
 from bide.engines.guard.sync import Guard
 from bide.engines.sync import Engine
 from bide.errors import BadUrl, ConfigError, MissingExtra, UnknownEngine
@@ -43,18 +43,19 @@ class Guarded:
 
     in_tests: ClassVar[Callable[[Settings, Source], None] | None] = None  # the pytest plugin's, told of each use by a queue
 
-    def __init__(self, plain: Source, hooks: Sequence[Hook] = ()) -> None:
+    def __init__(self, plain: Source, hooks: Sequence[Hook] = (), switch: Switch | None = None) -> None:
         self.capabilities: Capabilities = plain.capabilities
         self.shown: str = plain.shown
         self.namespace: str = plain.namespace
         self.plain: Source = plain
         self._hooks = hooks
+        self._switch = switch or Switch(Hook())
 
     def aio(self) -> AsyncEngine:
-        return AsyncGuard(self.plain.aio(), self.shown, hooks_for(self._hooks))
+        return self._switch.added(AsyncGuard(self.plain.aio(), self.shown, hooks_for(self._hooks)))
 
     def sync(self) -> Engine:
-        return Guard(self.plain.sync(), self.shown, hooks_for(self._hooks))
+        return self._switch.added(Guard(self.plain.sync(), self.shown, hooks_for(self._hooks)))
 
     def examine(self) -> Sequence[Finding]:
         return self.plain.examine()
@@ -88,7 +89,7 @@ _SAME = {"pyamqp": "amqp", "rabbitmq": "amqp", "valkey": "redis", "valkeys": "re
 """What others call a scheme: what it is called here."""
 
 
-def source(settings: Settings, hooks: Sequence[Hook] = ()) -> Source:
+def source(settings: Settings, hooks: Sequence[Hook] = (), switch: Switch | None = None) -> Source:
     """Every engine's package has a `source(settings)` of its own; this calls the right one, and puts the guard before it."""
     scheme = scheme_of(settings.url)
     if scheme not in _ENGINES:
@@ -109,7 +110,7 @@ def source(settings: Settings, hooks: Sequence[Hook] = ()) -> Source:
             raise
         raise MissingExtra(f'{scheme}:// needs the package {missing.name}: pip install "bide[{extra}]"') from missing
     made: Source = engine.source(settings)
-    return Guarded(made, hooks)
+    return Guarded(made, hooks, switch)
 
 
 def scheme_of(url: str) -> str:

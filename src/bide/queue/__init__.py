@@ -6,7 +6,9 @@ from bide.queue.aio.locking import AsyncLock
 from bide.queue.aio.sent import AsyncTaskSent
 from bide.queue.batch_task import AsyncBatchTask, BatchTask
 from bide.queue.deliveries import current, current_batch
+from bide.queue.events import CallFailed, MessagePart, MessagesBegun, MessagesEnded, MessagesSent
 from bide.queue.queues import AsyncQueue, Queue
+from bide.queue.subscriptions import Events, Subscription
 from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.locking import Lock
 from bide.queue.sync.sent import TaskSent
@@ -26,15 +28,22 @@ __all__ = [
     "BatchTask",
     "Bury",
     "Call",
+    "CallFailed",
     "Delivery",
+    "Events",
     "Failed",
     "Handled",
     "Hook",
     "KeepingTask",
     "Lock",
+    "MessagePart",
+    "MessagesBegun",
+    "MessagesEnded",
+    "MessagesSent",
     "Queue",
     "Retry",
     "Snooze",
+    "Subscription",
     "Task",
     "TaskSent",
     "current",

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from bide.clock import epoch_ms
 from bide.core.options import MAX_ATTEMPTS
+from bide.engines.base import Claimed
 from bide.errors import ConfigError
 
 STOPS = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
@@ -22,6 +23,14 @@ PLANNED = "bide-planned"  # the header with the instant of a schedule
 ATTEMPTS = "bide-attempts"  # the header of a message whose sender has asked for as many attempts as others have by default
 DEPENDS = "bide-depends-on"  # the header with the ids of messages that a message waits for
 SHARE = 100  # a garbage collection is followed by this many times its own length without one
+
+
+class Noted(NamedTuple):
+    """What those who listen to events learn of a delivery when it ends."""
+
+    claimed: Claimed
+    now: int  # by the engine's clock, when it was handed out
+    seconds: float  # of work
 
 
 def attempts_left(attempts: int, made: int, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str]]:

@@ -17,6 +17,7 @@ from bide.queue.envelope import Envelope
 from bide.queue.later import Later
 from bide.queue.outbox import check
 from bide.queue.schedules.definition import Schedules
+from bide.queue.subscriptions import Subscriptions
 from bide.queue.tasks.middleware import Middleware
 from bide.queue.tasks.registry import Tasks
 from bide.types import Duration
@@ -61,7 +62,8 @@ class Setup:
             dead_max=options.count(dead_max, "dead_max", 2**40),
             confirm=options.confirm(confirm),
         )
-        self.source: registry.Source = registry.source(self.settings, hooks)
+        self.subscriptions: Subscriptions = Subscriptions()
+        self.source: registry.Source = registry.source(self.settings, hooks, self.subscriptions.switch)
         self.later: Later = Later(self.source, self.now_ms, self.tasks.rules.most)
         self.outbox: registry.Source | None = None if outbox is None else _outbox(outbox, self.settings.namespace)
 

@@ -60,6 +60,10 @@ class Batch(Handling):
         for each in self.members:
             each.begin_by(deadline)
 
+    def begins_work(self) -> None:
+        for each in self.members:
+            each.begins_work()
+
     def was_late(self) -> None:
         super().was_late()
         for each in self.members:

@@ -123,6 +123,10 @@ class Handling:
         """Its handler is called, which has so long."""
         self.deadline = self.delivery.deadline = deadline
 
+    def begins_work(self) -> None:
+        """Its handler is called, and somebody listens to events."""
+        self.delivery.at_work = time.monotonic()
+
     def was_late(self) -> None:
         """Its handler has returned after its timeout, and was not told to stop."""
         self.first_told("timeout")
@@ -214,6 +218,8 @@ class Handlers:
 
     def _begins(self, handling: Handling) -> None:
         running.set(handling.present)
+        if handling.delivery.at_work is not None:
+            handling.begins_work()
         if (timeout := handling.task.timeout) is not None:
             self._set_alarm(handling, timeout)
 

@@ -160,7 +160,7 @@ class Service:
             claiming.result()
 
     def _in_sync(self, delivery: AsyncDelivery) -> Delivery:
-        return self._sync.open().delivery(delivery.claimed, delivery.body, delivery.now)
+        return self._sync.open().delivery(delivery.claimed, delivery.body, delivery.now, delivery.at_work)
 
     def _threads_changed(self, able: bool) -> None:
         """Whether a thread can be started for sync tasks; while none can, nothing is taken for them."""

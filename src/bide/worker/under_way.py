@@ -105,6 +105,7 @@ class UnderWay:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._heartbeat = opened.heartbeat
+        self._subscriptions = setup.subscriptions
         self._served = served
         self.readers: Mapping[str, Reader] = {topic: task.arguments.of_json for topic, task in served.items()}
         self._slots = slots
@@ -289,6 +290,8 @@ class UnderWay:
             self._leave(handling)
         if became is None or by_itself:
             self.done += by_itself
+            if not by_itself and self._subscriptions.heard:
+                self._subscriptions.ended([handling.delivery.end("release")], ["lost"])
             self._forget([handling])
         else:
             end = handling.delivery.end("done") if became is DONE else handling.delivery.end(*became, raised=raised)

@@ -60,6 +60,11 @@ class AsyncGuardedGates(AsyncGates):
     def __init__(self, engine: AsyncEngine, rules: Rules, hooks: Hooks | None) -> None:
         self._rules = rules
         self._engine = engine
+        self.tell(hooks)
+
+    def tell(self, hooks: Hooks | None) -> None:
+        """Tell these of each call from now on."""
+        engine = self._engine
         if engine.capabilities.gates:
             self._verbs = engine.gates if hooks is None else cast(AsyncGates, AsyncHooked(engine.gates, hooks))
 
@@ -92,6 +97,12 @@ class AsyncGuardedResults(AsyncResults):
 
     def __init__(self, engine: AsyncEngine, rules: Rules, hooks: Hooks | None) -> None:
         self._rules = rules
+        self._engine = engine
+        self.tell(hooks)
+
+    def tell(self, hooks: Hooks | None) -> None:
+        """Tell these of each call from now on."""
+        engine = self._engine
         if engine.capabilities.results:
             self._verbs = engine.results if hooks is None else cast(AsyncResults, AsyncHooked(engine.results, hooks))
 
@@ -139,10 +150,20 @@ class AsyncGuard(AsyncEngine):
         self.capabilities: Capabilities = engine.capabilities
         self._engine = engine
         self._rules = Rules(engine.capabilities, shown)
-        self._verbs = cast(AsyncEngine, AsyncHooked(engine, Hooks(hooks, shown))) if hooks else engine
+        self._shown = shown
+        self._hooks = hooks
         told = Hooks(hooks, shown) if hooks else None
-        self.gates: AsyncGates = AsyncGuardedGates(engine, self._rules, told)
-        self.results: AsyncResults = AsyncGuardedResults(engine, self._rules, told)
+        self._verbs = engine if told is None else cast(AsyncEngine, AsyncHooked(engine, told))
+        self.gates: AsyncGuardedGates = AsyncGuardedGates(engine, self._rules, told)
+        self.results: AsyncGuardedResults = AsyncGuardedResults(engine, self._rules, told)
+
+    def call_more(self, hooks: Sequence[Hook]) -> None:
+        """From now on call these hooks, besides those that it was made with. Calls that are under way go on as they began."""
+        all_of_them = [*self._hooks, *hooks]
+        told = Hooks(all_of_them, self._shown) if all_of_them else None
+        self._verbs = self._engine if told is None else cast(AsyncEngine, AsyncHooked(self._engine, told))
+        self.gates.tell(told)
+        self.results.tell(told)
 
     async def open(self) -> None:
         self._rules.check()

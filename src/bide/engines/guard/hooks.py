@@ -4,7 +4,8 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 from bide.core import options
 from bide.engines.each import raise_first
@@ -61,18 +62,26 @@ class LogCalls(Hook):
         _log.debug("%s %s asked=%d %.2f ms %s", call.verb, topics, len(call.asked), call.seconds * 1000, outcome)
 
 
+class Switched(Protocol):
+    """A guard."""
+
+    def call_more(self, hooks: Sequence[Hook]) -> None:
+        """From now on call these hooks, besides those that it was made with."""
+
+
 class Hooks:
     """Tells all hooks of a queue of its calls."""
 
     def __init__(self, hooks: Sequence[Hook], engine: str) -> None:
         self._hooks = tuple(hooks)
+        self._add_headers = any(getattr(type(each), "before", None) is not Hook.before for each in hooks)
         self._engine = engine
 
     @contextmanager
     def call(self, verb: str, first: Any = None) -> Iterator[Call]:
         """A call that is made within the block, from the first argument of its verb."""
         call = Call(verb, self._engine, *_subject(verb, first))
-        given = [(each.headers, dict(each.headers)) for each in first] if verb == "put" else []
+        given = [(each.headers, dict(each.headers)) for each in first] if verb == "put" and self._add_headers else []
         self._tell("before", call)
         begin = time.perf_counter()
         try:
@@ -94,6 +103,30 @@ class Hooks:
                 raise
             except BaseException:  # SystemExit too: as in a handler, it ends what raises it and not the worker
                 _log.exception("The hook %s failed in %s; the call goes on.", type(hook).__name__, moment)
+
+
+G = TypeVar("G", bound=Switched)
+
+
+class Switch:
+    """Has engines that are open call one more hook, or call it no more. While it is off, they know nothing of it."""
+
+    def __init__(self, hook: Hook) -> None:
+        self._more = (hook,)
+        self._guards: WeakValueDictionary[int, Switched] = WeakValueDictionary()
+        self._on = False
+
+    def added(self, guard: G) -> G:
+        self._guards[id(guard)] = guard  # first: who turns it meanwhile finds it here
+        if self._on:
+            guard.call_more(self._more)
+        return guard
+
+    def turn(self, on: bool) -> None:
+        self._on = on
+        for reference in self._guards.valuerefs():
+            if (guard := reference()) is not None:
+                guard.call_more(self._more if on else ())
 
 
 def _wrong_with(given: Sequence[tuple[dict[str, str], Mapping[str, str]]]) -> Sequence[BadHook | None]:

@@ -17,7 +17,7 @@ from bide.errors import LeaseLost
 from bide.logs import Log
 from bide.queue.attempts import Raised
 from bide.queue.batching import AsyncBatching
-from bide.queue.deliveries import STOPS, UNREAD, depends_on, planned_of
+from bide.queue.deliveries import STOPS, UNREAD, Noted, depends_on, planned_of
 from bide.raised import error_text, readable
 from bide.types import Duration
 
@@ -41,6 +41,7 @@ class AsyncDelivery:
         "_on_end",
         "_settles",
         "arguments",
+        "at_work",
         "claimed",
         "deadline",
         "ended",
@@ -73,6 +74,7 @@ class AsyncDelivery:
         self.hold: Hold = Hold(claimed.topic, claimed.id, claimed.token)  # as an engine identifies the delivery
         self.kept: Callable[[Hold, int], int] | None = None  # of a lease that is renewed: for how long it is to be extended
         self.now: int = now
+        self.at_work: float | None = None  # since when, by time.monotonic(), if somebody listens to events
         self._engine = engine
         self._settles = settles
         self._on_end: Callable[[], None] | None = None
@@ -241,8 +243,9 @@ class AsyncDelivery:
         claimed = self.claimed
         if verdict == "retry" and claimed.attempt >= self.most:  # the engine may know of more
             verdict = "dead"
+        noted = None if self.at_work is None else Noted(claimed, self.now, time.monotonic() - self.at_work)
         if verdict == "done":
-            return End(claimed.topic, claimed.id, claimed.token, verdict)
+            return End(claimed.topic, claimed.id, claimed.token, verdict, noted=noted)
         delay = min(delay, self._engine.capabilities.max_delay)
         began = trace = None
         put_off = verdict == "release" and delay and called and not aside
@@ -251,7 +254,7 @@ class AsyncDelivery:
         if verdict in ("retry", "dead"):
             trace = (raised or Raised(None)).record(claimed.attempt, self.now, error)
         attempts = self.most if verdict == "retry" and self.most > claimed.max_attempts else None
-        return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error, aside, began, trace, attempts)
+        return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error, aside, began, trace, attempts, noted)
 
     def on_end(self, tell: Callable[[], None], dropped: Callable[[], None]) -> None:
         """Call `tell` once when this delivery ends, or `dropped` if it is dropped without being ended.

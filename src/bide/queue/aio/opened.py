@@ -43,11 +43,13 @@ class AsyncOpened:
         self.outbox: AsyncOutbox | None = (
             None if setup.outbox is None else AsyncOutbox(setup.outbox.aio(), engine, self.keeping, setup, setup.outbox.shown)
         )
-        self.receiver: AsyncReceiver = AsyncReceiver(engine, setup.envelope, self.settles, self.heartbeat)
+        self.receiver: AsyncReceiver = AsyncReceiver(engine, setup.envelope, self.settles, self.heartbeat, setup.subscriptions)
 
-    def delivery(self, claimed: Claimed, body: object, now: int) -> AsyncDelivery:
+    def delivery(self, claimed: Claimed, body: object, now: int, at_work: float | None = None) -> AsyncDelivery:
         """A delivery that was received elsewhere, such as in the other colour, to be ended here."""
-        return AsyncDelivery(claimed, body, now, self.engine, self.settles)
+        made = AsyncDelivery(claimed, body, now, self.engine, self.settles)
+        made.at_work = at_work
+        return made
 
     async def result(self, id: str, timeout: Duration | None) -> Any:
         """What the task of a message returned. In an outbox it had another id, which its sender was told. Raises NoResult."""

@@ -1,6 +1,7 @@
 # unasync: ../sync/opening.py
 """From what a claim has brought to deliveries: bodies are read."""
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -18,6 +19,7 @@ from bide.queue.batching import AsyncBatching
 from bide.queue.beats import Asked
 from bide.queue.deliveries import UNREAD
 from bide.queue.envelope import Envelope
+from bide.queue.subscriptions import UNHEARD, Subscriptions
 
 _log = Log("bide.intake")
 
@@ -27,10 +29,17 @@ NO_READERS: Mapping[str, Reader] = {}
 
 
 class AsyncOpener:
-    def __init__(self, engine: AsyncEngine, envelope: Envelope, settles: AsyncBatching[End, Ended]) -> None:
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        envelope: Envelope,
+        settles: AsyncBatching[End, Ended],
+        subscriptions: Subscriptions = UNHEARD,
+    ) -> None:
         self._engine = engine
         self._envelope = envelope
         self._settles = settles
+        self._subscriptions = subscriptions
 
     async def open(
         self, claim: Claim, asked: Asked | None = None, readers: Mapping[str, Reader] = NO_READERS
@@ -42,6 +51,8 @@ class AsyncOpener:
         """
         if asked is not None and asked.late and claim.messages:
             claim = await self._still_held(claim, asked.lease_ms)
+        if self._subscriptions.heard:
+            self._subscriptions.begun(claim.messages, claim.now)
         codec, limit = self._envelope.codec, self._envelope.max_body
         usable = readers if codec is JSON else NO_READERS
         now, engine, settles = claim.now, self._engine, self._settles
@@ -59,6 +70,10 @@ class AsyncOpener:
                 await self._bury(claimed, str(error), now)
             else:
                 found.append(AsyncDelivery(claimed, body, now, engine, settles))
+        if self._subscriptions.heard:
+            at_work = time.monotonic()
+            for delivery in found:
+                delivery.at_work = at_work
         return found
 
     async def _bury(self, claimed: Claimed, reason: str, now: int) -> None:

@@ -26,6 +26,7 @@ from bide.queue.aio.tasking import AsyncTaskVerbs
 from bide.queue.aio.topics import AsyncTopicVerbs
 from bide.queue.envelope import move, ref, room_wait
 from bide.queue.setup import UNNAMED, Setup
+from bide.queue.subscriptions import Events
 from bide.queue.tasks.habits import MESSAGES, no_option
 from bide.types import (
     CancelResult,
@@ -139,6 +140,11 @@ class AsyncVerbs(AsyncTopicVerbs, AsyncManyVerbs, AsyncTaskVerbs, AsyncResultVer
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    @property
+    def events(self) -> Events:
+        """What has happened to messages, for those who only observe: `queue.events.subscribe(…)`. Sync and async share it."""
+        return Events(self.session.setup.subscriptions)
 
     # sending, and what was sent
 

@@ -19,6 +19,7 @@ from bide.queue.batching import AsyncBatching
 from bide.queue.beats import Asked, Beat
 from bide.queue.envelope import Envelope
 from bide.queue.heartbeat import Heartbeat
+from bide.queue.subscriptions import UNHEARD, Subscriptions
 from bide.wakeable import AsyncSignal
 
 TICK = 0.001  # seconds
@@ -29,10 +30,15 @@ TEND = 1.0  # seconds: while there is always something to claim, upkeep is done 
 
 class AsyncReceiver:
     def __init__(
-        self, engine: AsyncEngine, envelope: Envelope, settles: AsyncBatching[End, Ended], heartbeat: Heartbeat
+        self,
+        engine: AsyncEngine,
+        envelope: Envelope,
+        settles: AsyncBatching[End, Ended],
+        heartbeat: Heartbeat,
+        subscriptions: Subscriptions = UNHEARD,
     ) -> None:
         self._engine = engine
-        self.opener: AsyncOpener = AsyncOpener(engine, envelope, settles)
+        self.opener: AsyncOpener = AsyncOpener(engine, envelope, settles, subscriptions)
         self._heartbeat = heartbeat
         self._tended = 0.0
         self._to_tend = True

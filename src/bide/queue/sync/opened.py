@@ -41,11 +41,13 @@ class Opened:
         self.outbox: Outbox | None = (
             None if setup.outbox is None else Outbox(setup.outbox.sync(), engine, self.keeping, setup, setup.outbox.shown)
         )
-        self.receiver: Receiver = Receiver(engine, setup.envelope, self.settles, self.heartbeat)
+        self.receiver: Receiver = Receiver(engine, setup.envelope, self.settles, self.heartbeat, setup.subscriptions)
 
-    def delivery(self, claimed: Claimed, body: object, now: int) -> Delivery:
+    def delivery(self, claimed: Claimed, body: object, now: int, at_work: float | None = None) -> Delivery:
         """A delivery that was received elsewhere, such as in the other colour, to be ended here."""
-        return Delivery(claimed, body, now, self.engine, self.settles)
+        made = Delivery(claimed, body, now, self.engine, self.settles)
+        made.at_work = at_work
+        return made
 
     def result(self, id: str, timeout: Duration | None) -> Any:
         """What the task of a message returned. In an outbox it had another id, which its sender was told. Raises NoResult."""

@@ -1,6 +1,7 @@
 # Generated from ../aio/opening.py by tools/unasync.py; change that file instead.
 """From what a claim has brought to deliveries: bodies are read."""
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -17,6 +18,7 @@ from bide.queue.batching import Batching
 from bide.queue.beats import Asked
 from bide.queue.deliveries import UNREAD
 from bide.queue.envelope import Envelope
+from bide.queue.subscriptions import UNHEARD, Subscriptions
 from bide.queue.sync.delivery import Delivery
 
 _log = Log("bide.intake")
@@ -27,10 +29,17 @@ NO_READERS: Mapping[str, Reader] = {}
 
 
 class Opener:
-    def __init__(self, engine: Engine, envelope: Envelope, settles: Batching[End, Ended]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        envelope: Envelope,
+        settles: Batching[End, Ended],
+        subscriptions: Subscriptions = UNHEARD,
+    ) -> None:
         self._engine = engine
         self._envelope = envelope
         self._settles = settles
+        self._subscriptions = subscriptions
 
     def open(self, claim: Claim, asked: Asked | None = None, readers: Mapping[str, Reader] = NO_READERS) -> list[Delivery]:
         """Deliveries; a message whose body can't be read goes to the dead letters, where people can look at it.
@@ -40,6 +49,8 @@ class Opener:
         """
         if asked is not None and asked.late and claim.messages:
             claim = self._still_held(claim, asked.lease_ms)
+        if self._subscriptions.heard:
+            self._subscriptions.begun(claim.messages, claim.now)
         codec, limit = self._envelope.codec, self._envelope.max_body
         usable = readers if codec is JSON else NO_READERS
         now, engine, settles = claim.now, self._engine, self._settles
@@ -57,6 +68,10 @@ class Opener:
                 self._bury(claimed, str(error), now)
             else:
                 found.append(Delivery(claimed, body, now, engine, settles))
+        if self._subscriptions.heard:
+            at_work = time.monotonic()
+            for delivery in found:
+                delivery.at_work = at_work
         return found
 
     def _bury(self, claimed: Claimed, reason: str, now: int) -> None:

@@ -16,6 +16,7 @@ from bide.engines.guard.hooks import Hook
 from bide.errors import BadOption, BadTime
 from bide.queue.envelope import move, ref, room_wait
 from bide.queue.setup import UNNAMED, Setup
+from bide.queue.subscriptions import Events
 from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.later import LaterVerbs
 from bide.queue.sync.listening import listen
@@ -137,6 +138,11 @@ class Verbs(TopicVerbs, ManyVerbs, TaskVerbs, ResultVerbs, ScheduleVerbs, LaterV
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    @property
+    def events(self) -> Events:
+        """What has happened to messages, for those who only observe: `queue.events.subscribe(…)`. Sync and async share it."""
+        return Events(self.session.setup.subscriptions)
 
     # sending, and what was sent
 

@@ -16,6 +16,7 @@ from bide.queue.batching import Batching
 from bide.queue.beats import Asked, Beat
 from bide.queue.envelope import Envelope
 from bide.queue.heartbeat import Heartbeat
+from bide.queue.subscriptions import UNHEARD, Subscriptions
 from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.fresh import Fresh, Place, taken_from
 from bide.queue.sync.opening import Opener
@@ -28,9 +29,16 @@ TEND = 1.0  # seconds: while there is always something to claim, upkeep is done 
 
 
 class Receiver:
-    def __init__(self, engine: Engine, envelope: Envelope, settles: Batching[End, Ended], heartbeat: Heartbeat) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        envelope: Envelope,
+        settles: Batching[End, Ended],
+        heartbeat: Heartbeat,
+        subscriptions: Subscriptions = UNHEARD,
+    ) -> None:
         self._engine = engine
-        self.opener: Opener = Opener(engine, envelope, settles)
+        self.opener: Opener = Opener(engine, envelope, settles, subscriptions)
         self._heartbeat = heartbeat
         self._tended = 0.0
         self._to_tend = True

@@ -309,7 +309,7 @@ def _each(delivery: Any) -> Sequence[Any]:
 
 def _other_of(delivery: Any, opened: Any) -> Any:
     """A delivery, or those of a batch, in the other colour, which is open."""
-    made = [opened.delivery(each.claimed, each.body, each.now) for each in _each(delivery)]
+    made = [opened.delivery(each.claimed, each.body, each.now, each.at_work) for each in _each(delivery)]
     return Together(made) if isinstance(delivery, Together) else made[0]
 
 

@@ -61,7 +61,7 @@ class Relocatable:
         clock = FollowingClock() if start is None else ManualClock(start)
         here, other = self._sessions()
         settings = msgspec.structs.replace(setup.settings, url=url, client=None, clock=clock, for_test=True)
-        source = registry.source(settings, setup.hooks)
+        source = registry.source(settings, setup.hooks, setup.subscriptions.switch)
         with here.as_new(), other.as_new():
             setup.settings, setup.source, setup.clock, setup.moved_by = settings, source, clock, mover
             setup.later = Later(source, setup.now_ms, setup.tasks.rules.most)

@@ -60,6 +60,11 @@ class GuardedGates(Gates):
     def __init__(self, engine: Engine, rules: Rules, hooks: Hooks | None) -> None:
         self._rules = rules
         self._engine = engine
+        self.tell(hooks)
+
+    def tell(self, hooks: Hooks | None) -> None:
+        """Tell these of each call from now on."""
+        engine = self._engine
         if engine.capabilities.gates:
             self._verbs = engine.gates if hooks is None else cast(Gates, Hooked(engine.gates, hooks))
 
@@ -92,6 +97,12 @@ class GuardedResults(Results):
 
     def __init__(self, engine: Engine, rules: Rules, hooks: Hooks | None) -> None:
         self._rules = rules
+        self._engine = engine
+        self.tell(hooks)
+
+    def tell(self, hooks: Hooks | None) -> None:
+        """Tell these of each call from now on."""
+        engine = self._engine
         if engine.capabilities.results:
             self._verbs = engine.results if hooks is None else cast(Results, Hooked(engine.results, hooks))
 
@@ -137,10 +148,20 @@ class Guard(Engine):
         self.capabilities: Capabilities = engine.capabilities
         self._engine = engine
         self._rules = Rules(engine.capabilities, shown)
-        self._verbs = cast(Engine, Hooked(engine, Hooks(hooks, shown))) if hooks else engine
+        self._shown = shown
+        self._hooks = hooks
         told = Hooks(hooks, shown) if hooks else None
-        self.gates: Gates = GuardedGates(engine, self._rules, told)
-        self.results: Results = GuardedResults(engine, self._rules, told)
+        self._verbs = engine if told is None else cast(Engine, Hooked(engine, told))
+        self.gates: GuardedGates = GuardedGates(engine, self._rules, told)
+        self.results: GuardedResults = GuardedResults(engine, self._rules, told)
+
+    def call_more(self, hooks: Sequence[Hook]) -> None:
+        """From now on call these hooks, besides those that it was made with. Calls that are under way go on as they began."""
+        all_of_them = [*self._hooks, *hooks]
+        told = Hooks(all_of_them, self._shown) if all_of_them else None
+        self._verbs = self._engine if told is None else cast(Engine, Hooked(self._engine, told))
+        self.gates.tell(told)
+        self.results.tell(told)
 
     def open(self) -> None:
         self._rules.check()

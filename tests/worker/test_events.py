@@ -1,0 +1,221 @@
+"""What a worker tells subscribers: each delivery begins and ends once, and those of one call are told together."""
+
+import asyncio
+import sys
+from collections import Counter
+from types import FrameType
+from typing import Any
+
+from bide import AsyncQueue, MessagesEnded, MessagesSent, Queue, Snooze, current, steps
+from bide.queue import events, subscriptions
+from tests.told import Told
+from tests.worker.faults import Faults
+
+MANY = 1_000
+
+
+class Ends:
+    """Counts, as metrics do."""
+
+    def __init__(self, enough: int) -> None:
+        self.calls = 0
+        self.outcomes: Counter[str] = Counter()
+        self._enough = enough
+        self.all = asyncio.Event()
+
+    def ended(self, event: MessagesEnded) -> None:
+        self.calls += 1
+        self.outcomes[event.outcome] += event.count
+        if self.outcomes.total() >= self._enough:
+            self.all.set()
+
+
+async def test_a_subscriber_is_called_in_the_loop_for_many_messages_at_once(queue: AsyncQueue, working: Any, soon: Any) -> None:
+    ends = Ends(MANY)
+    queue.events.subscribe(ends)
+
+    @queue.task("t")
+    async def handle(number: int) -> None: ...
+
+    await handle.send_many({"number": each} for each in range(MANY))
+    async with working(queue):
+        await soon(ends.all.wait())
+
+    assert ends.outcomes == {"done": MANY}
+    assert ends.calls <= MANY / 5
+
+
+async def test_while_nobody_listens_a_worker_calls_nothing_of_it(queue: AsyncQueue, working: Any, soon: Any) -> None:
+    calls: list[str] = []
+    noted: list[Any] = []
+    left, over = MANY, asyncio.Event()
+
+    @queue.task("t")
+    async def handle(number: int) -> None:
+        nonlocal left
+        left -= 1
+        noted.append(current().at_work)
+        if not left:
+            over.set()
+
+    def count(frame: FrameType, what: str, _: object) -> None:
+        if what == "call" and frame.f_code.co_filename in (events.__file__, subscriptions.__file__):
+            calls.append(frame.f_code.co_qualname)
+
+    await handle.send_many({"number": each} for each in range(MANY))
+    sys.setprofile(count)
+    try:
+        async with working(queue):
+            await soon(over.wait())
+    finally:
+        sys.setprofile(None)
+
+    assert not left
+    assert calls == []
+    assert noted == [None] * MANY
+
+
+async def test_each_delivery_begins_and_ends_once(either: Any, working: Any, soon: Any) -> None:
+    told, ends = Told(), Ends(7)
+    either.events.subscribe(told)
+    either.events.subscribe(ends)
+
+    @either.task("plain", max_attempts=2, backoff=steps("1ms"))
+    async def plain() -> None:
+        if current().attempt == 1:
+            raise ValueError("bad")
+
+    @either.task("thread")
+    def thread() -> None:
+        current().ack()
+
+    @either.task("many", batch=2, linger="10s")
+    async def many(numbers: list[int]) -> None: ...
+
+    @either.task("limited", concurrency=1)
+    async def limited() -> None:
+        if len(told.of(sent["limited"])) < 3:
+            raise Snooze(0)
+
+    sent: dict[str, str] = {}
+    for task, args in ((plain, ()), (thread, ()), (many, (1,)), (many, (2,)), (limited, ())):
+        made = task.send(*args)
+        sent[task.topic] = (await made if isinstance(either, AsyncQueue) else made).id
+    async with working(either):
+        await soon(ends.all.wait())
+
+    assert told.of(sent["plain"]) == ["created", "begun", "retried", "begun", "done"]
+    assert told.of(sent["thread"]) == ["created", "begun", "done"]
+    assert told.of(sent["many"]) == ["created", "begun", "done"]
+    assert told.of(sent["limited"]) == ["created", "begun", "released", "begun", "done"]
+
+
+async def test_the_seconds_of_a_handler_begin_when_it_is_called(memory: AsyncQueue, working: Any, soon: Any) -> None:
+    ends = Ends(2)
+    memory.events.subscribe(ends)
+    first_ended: list[float] = []
+    began: list[float] = []
+
+    @memory.task("t", concurrency=1)
+    async def handle() -> None:
+        began.append(current().at_work)
+        await asyncio.sleep(0)
+        first_ended.append(asyncio.get_running_loop().time())  # that of time.monotonic()
+
+    await handle.send()
+    await handle.send()
+    async with working(memory, concurrency=2):
+        await soon(ends.all.wait())
+
+    assert began[0] <= first_ended[0] <= began[1]
+
+
+async def test_a_lease_that_a_worker_sees_lost_ends_as_lost(memory: AsyncQueue, working: Any, soon: Any, until: Any) -> None:
+    told, ends, begun = Told(), Ends(1), asyncio.Event()
+    memory.events.subscribe(told)
+    memory.events.subscribe(ends)
+    faults = await Faults.of(memory)
+
+    @memory.task("t")
+    async def handle() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    sent = await handle.send()
+    faults.lose_leases()
+    async with working(memory, lease="200ms"):
+        await soon(begun.wait())
+        stolen: list[Any] = []
+
+        async def taken() -> bool:
+            stolen.extend(await memory.receive("t"))
+            return bool(stolen)
+
+        await until(taken)
+        faults.keep_leases()
+        await soon(ends.all.wait())
+
+    assert told.of(sent.id) == ["created", "begun", "begun", "lost"]
+
+
+async def test_what_a_worker_gives_back_has_been_released(queue: AsyncQueue, working: Any, soon: Any) -> None:
+    told, begun = Told(), asyncio.Event()
+    queue.events.subscribe(told)
+
+    @queue.task("t")
+    async def handle() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    sent = await handle.send()
+    async with working(queue):
+        await soon(begun.wait())
+
+    assert told.of(sent.id) == ["created", "begun", "released"]
+
+
+async def test_what_handlers_send_is_told_while_the_worker_goes_on(memory: AsyncQueue, working: Any, soon: Any) -> None:
+    """A subscriber that raises and one that sends harm no message of a worker."""
+    ends, audited = Ends(20), asyncio.Event()
+
+    class Broken:
+        def ended(self, event: MessagesEnded) -> None:
+            raise ValueError("bad")
+
+    class Audit:
+        def sent(self, event: MessagesSent) -> None:
+            if event.topic == "t":
+                memory.later("audit", event.count)
+
+    for each in (Broken(), Audit(), ends):
+        memory.events.subscribe(each)
+    got: list[int] = []
+
+    @memory.task("t")
+    async def handle(number: int) -> None: ...
+
+    @memory.task("audit")
+    async def audit(count: int) -> None:
+        got.append(count)
+        audited.set()
+
+    await handle.send_many({"number": each} for each in range(19))
+    async with working(memory):
+        await soon(ends.all.wait())
+
+    assert ends.outcomes.total() == 20
+
+
+async def test_a_worker_of_a_sync_queue_tells_the_same(working: Any, soon: Any) -> None:
+    queue, ends = Queue("memory://"), Ends(3)
+    queue.events.subscribe(ends)
+
+    @queue.task("t")
+    def handle(number: int) -> None: ...
+
+    handle.send_many({"number": each} for each in range(3))
+    async with working(queue):
+        await soon(ends.all.wait())
+    queue.close()
+
+    assert ends.outcomes == {"done": 3}
