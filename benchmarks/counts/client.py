@@ -31,11 +31,11 @@ def instructions() -> Mapping[str, float]:
     with RedisServer() as server:
         for name, (many, _) in PATHS.items():
             server.client().flushall()
-            found[name] = _instructions(name, server.url, many) / many
+            found[name] = counted(name, server.url, many) / many
     return found
 
 
-def _instructions(name: str, url: str, many: int) -> int:
+def counted(name: str, url: str, many: int) -> int:
     with tempfile.TemporaryDirectory(prefix="bide-bench-") as folder:
         under = callgrind.command(Path(folder))
         command = [*under, sys.executable, "-m", "benchmarks.counts.client", name, url, str(many)]
@@ -53,12 +53,12 @@ def _instructions(name: str, url: str, many: int) -> int:
     return counter.last
 
 
-def _ready() -> None:
+def ready() -> None:
     print("ready", flush=True)
     sys.stdin.readline()
 
 
-def _done() -> None:
+def done() -> None:
     print("done", flush=True)
     sys.stdin.readline()
 
@@ -66,20 +66,20 @@ def _done() -> None:
 def _send(url: str, many: int) -> None:
     with Queue(url) as queue:
         queue.send("t", BODY, delay="15m")
-        _ready()
+        ready()
         for _ in range(many):
             queue.send("t", BODY, delay="15m")
-        _done()
+        done()
 
 
 def _send_at(url: str, many: int) -> None:
     due = datetime.now(UTC) + timedelta(minutes=15)
     with Queue(url) as queue:
         queue.send("t", BODY, at=due)
-        _ready()
+        ready()
         for _ in range(many):
             queue.send("t", BODY, at=due)
-        _done()
+        done()
 
 
 def _send_task(url: str, many: int) -> None:
@@ -91,10 +91,10 @@ def _send_task(url: str, many: int) -> None:
 
         later = handle.after("15m")
         later.send(**BODY)
-        _ready()
+        ready()
         for _ in range(many):
             handle.after("15m").send(**BODY)
-        _done()
+        done()
 
 
 def _receive(url: str, many: int) -> None:
@@ -103,20 +103,20 @@ def _receive(url: str, many: int) -> None:
         queue.send_many("t", [BODY] * (many + 1))
         for each in queue.receive("t"):
             each.ack()
-        _ready()
+        ready()
         for _ in range(many):
             for each in queue.receive("t"):
                 each.ack()
-        _done()
+        done()
 
 
 def _send_many(url: str, many: int, *, timed: bool) -> None:
     items = [Outgoing(BODY, delay=60.0 + number % 900) for number in range(many)] if timed else [BODY] * many
     with Queue(url) as queue:
         queue.send_many("t", items[:10])
-        _ready()
+        ready()
         queue.send_many("t", items)
-        _done()
+        done()
 
 
 async def _coalesced(url: str, many: int) -> None:
@@ -127,9 +127,9 @@ async def _coalesced(url: str, many: int) -> None:
                 await queue.send("t", BODY, delay=900)
 
         await sender()
-        _ready()
+        ready()
         await asyncio.gather(*(sender() for _ in range(many // 10)))
-        _done()
+        done()
 
 
 async def _work(url: str, many: int, *, send_too: bool) -> None:
@@ -153,17 +153,17 @@ async def _work(url: str, many: int, *, send_too: bool) -> None:
             for _ in iter(lambda: worker.health().running, 0):
                 await asyncio.sleep(0.1)
             if send_too:
-                _ready()
+                ready()
                 await queue.send_many("t", [BODY] * many)
             else:
                 await queue.pause("t")
                 await queue.send_many("t", [BODY] * many)
-                _ready()
+                ready()
                 await queue.resume("t")
             await all_done.wait()
             for _ in iter(lambda: worker.health().running, 0):
                 await asyncio.sleep(0.1)
-            _done()
+            done()
 
 
 def _in_loop(main: Callable[[str, int], Coroutine[Any, Any, None]]) -> Callable[[str, int], None]:
