@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bide import Call, Hook, ManualClock, OutcomeUnknown, Queue, Unavailable
-from bide.engines.sqlite import database
+from bide.engines.sqlite import database, watch
 from bide.engines.sqlite.watch import FileIdentity
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="elsewhere a file that is open can't be removed")
@@ -34,12 +34,28 @@ async def each_is_refused(queue: Any, held: Any, match: str) -> None:
             await verb(queue, held)
 
 
-async def in_use(queue: Any) -> Any:
-    """With a message that is held, and one that is not."""
+@pytest.fixture(params=["busy", "quiet"])
+def folder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that has changed a moment ago is not trusted; here never, or at once."""
+    monkeypatch.setattr(watch, "TICK", 0 if request.param == "quiet" else 2**63)
+
+
+async def in_use(queue: Any, folder: Path) -> Any:
+    """With a message that is held, and one that is not. From then on, a change of the folder has a later time."""
     await queue.send("held", 1)
     await queue.send("t", "kept", key="k")
     [held] = await queue.receive("held")
+    await queue.stats()
+    settle(folder)
     return held
+
+
+def settle(folder: Path) -> None:
+    """Until the next change of a folder has a later time than the last."""
+    probe = folder.with_name("probe")
+    probe.touch()
+    while probe.stat().st_ctime_ns <= folder.stat().st_ctime_ns:
+        probe.touch()
 
 
 def content(path: Path, ending: str) -> bytes:
@@ -50,9 +66,10 @@ def beside(path: Path) -> Path:
     return path.with_name("elsewhere.db")
 
 
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("ending", ["", "-wal", "-shm"])
 async def test_a_file_that_is_moved_away_is_told_and_goes_on_when_it_is_put_back(ending: str, queue: Any, path: Path) -> None:
-    held = await in_use(queue)
+    held = await in_use(queue, path.parent)
     part = Path(f"{path}{ending}")
     os.rename(part, beside(path))
     await each_is_refused(queue, held, r"removed .* start(ed)? again")
@@ -62,9 +79,10 @@ async def test_a_file_that_is_moved_away_is_told_and_goes_on_when_it_is_put_back
     assert [each.body for each in await queue.receive("t", limit=9)] == ["kept"]
 
 
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("ending", ["", "-wal", "-shm"])
 async def test_a_file_that_is_replaced_is_told_and_left_alone(ending: str, queue: Any, path: Path) -> None:
-    held = await in_use(queue)
+    held = await in_use(queue, path.parent)
     other = beside(path)
     with closing(Queue(f"sqlite:///{other}")) as there:
         there.send("t", "of the other")
@@ -75,19 +93,21 @@ async def test_a_file_that_is_replaced_is_told_and_left_alone(ending: str, queue
     assert content(path, ending) == before
 
 
+@pytest.mark.usefixtures("folder")
 async def test_a_folder_that_is_removed_is_told(make_queue: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     queue = make_queue(f"sqlite:///{tmp_path}/folder/bide.db")
-    held = await in_use(queue)
+    held = await in_use(queue, tmp_path / "folder")
     shutil.rmtree(tmp_path / "folder")
     await each_is_refused(queue, held, "removed")
 
 
+@pytest.mark.usefixtures("folder")
 async def test_a_link_that_is_turned_to_another_file_is_told(make_queue: Callable[..., Any], path: Path) -> None:
     link = path.with_name("link.db")
     link.symlink_to(path)
     queue = make_queue(f"sqlite:///{link}")
-    held = await in_use(queue)
+    held = await in_use(queue, path.parent)
     with closing(Queue(f"sqlite:///{beside(path)}")) as there:
         there.send("t", 1)
     link.unlink()
@@ -95,8 +115,9 @@ async def test_a_link_that_is_turned_to_another_file_is_told(make_queue: Callabl
     await each_is_refused(queue, held, "replaced")
 
 
+@pytest.mark.usefixtures("folder")
 async def test_a_transaction_of_the_callers_is_not_joined_either(queue: Any, path: Path) -> None:
-    await in_use(queue)
+    await in_use(queue, path.parent)
     with closing(sqlite3.connect(path)) as own:
         os.rename(path, beside(path))
         with pytest.raises(Unavailable, match="removed"):
@@ -205,3 +226,21 @@ def test_a_fork_that_takes_the_companions_along_during_a_look_is_no_loss(path: P
     monkeypatch.setattr("bide.engines.sqlite.watch.os.stat", stat_after_a_fork)
     identity.check()
     assert not wal.exists()
+
+
+@pytest.mark.usefixtures("folder")
+def test_while_its_folder_does_not_change_one_look_is_enough(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.touch()
+    identity, stat = FileIdentity(str(path)), os.stat
+    seen: list[str] = []
+
+    def noted(name: Any, **how: Any) -> os.stat_result:
+        seen.append(name)
+        return stat(name, **how)
+
+    monkeypatch.setattr("bide.engines.sqlite.watch.os.stat", noted)
+    identity.check()
+    seen.clear()
+    identity.check()
+    quiet = watch.TICK == 0
+    assert seen == ([str(path.parent)] if quiet else [str(path.parent), str(path)])

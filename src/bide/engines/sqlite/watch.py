@@ -6,11 +6,13 @@ An open file lives on without its name: nobody else would ever see what is writt
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable
 
 from bide.errors import Unavailable
 
 INTERVAL = 0.04  # seconds: 25 looks a second, a few microseconds each
+TICK = 3_000_000_000  # nanoseconds: two changes of a folder that are further apart have two times, on any filesystem
 _COMPANIONS = ("-wal", "-shm")  # they are there while a connection is open, and the same ones
 
 
@@ -19,11 +21,17 @@ class FileGone(Unavailable):
 
 
 class FileIdentity:
-    """Which files the connections of a process are open on, by device and inode."""
+    """Which files the connections of a process are open on, by device and inode.
+
+    Whoever removes, moves or replaces a file changes its folder, and the time of that change can't be set. So as long as the
+    folder has not changed since all files were found there, one look at the folder is enough.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._real = os.path.realpath(path)
+        self._folder = os.path.dirname(path) if _is_plain(path, self._real) else None  # else a link in another one leads here
+        self._quiet: tuple[int, int, int] | None = None  # the folder as all was there, if its next change is sure to show
         self._own: dict[str, tuple[int, int] | None] = {path: _identity(path)}
         self._files: dict[str, tuple[int, int] | None] = self._own
 
@@ -31,13 +39,21 @@ class FileIdentity:
         """From now on the companions stay, too."""
         found = {self._real + ending: _identity(self._real + ending) for ending in _COMPANIONS}
         self._files = self._own | {path: known for path, known in found.items() if known is not None}
+        self._quiet = None
 
     def closed(self) -> None:
         """The last connection takes the companions with it."""
         self._files = self._own
+        self._quiet = None
 
     def check(self) -> None:
         """Raise FileGone unless all is where it was. It is called twice for each transaction."""
+        folder = None if self._folder is None else _changed(self._folder)
+        if folder is None or folder != self._quiet:
+            self._check_each()
+            self._quiet = folder if folder is not None and time.time_ns() - folder[2] > TICK else None
+
+    def _check_each(self) -> None:
         files = self._files
         for path, known in files.items():
             try:
@@ -48,7 +64,7 @@ class FileIdentity:
             if not same:
                 if files is self._files:
                     raise FileGone(self._told(path))
-                self.check()  # meanwhile a fork has closed all, which may take the companions along
+                self._check_each()  # meanwhile a fork has closed all, which may take the companions along
                 return
 
     def _told(self, path: str) -> str:
@@ -76,6 +92,20 @@ def _identity(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _changed(folder: str) -> tuple[int, int, int] | None:
+    """Which folder it is, by device and inode, and when something in it was made, removed or renamed last."""
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_ctime_ns
+
+
+def _is_plain(path: str, real: str) -> bool:
+    """Whether the file itself is in the folder that its path names, and no link to it."""
+    return os.path.realpath(os.path.dirname(path)) == os.path.dirname(real) and not os.path.islink(path)
 
 
 class Watch:
