@@ -75,7 +75,7 @@ def _lease(
     tx: Transaction, namespace: Namespace, chosen: list[tuple[str, Any]], now: int, lease: int, request: str | None
 ) -> list[Claimed]:
     token = tx.times.next_token(namespace, now)
-    tx.sql.run_many("lease", [(token, request, now + lease, row[0]) for _, row in chosen])
+    tx.sql.run_each("lease", (token, request, now + lease), [row[0] for _, row in chosen])
     text = token_text(token)
     return [claimed_of(row, name, text, 1) for name, row in chosen]
 
@@ -85,14 +85,14 @@ def settle(tx: Transaction, namespace: Namespace, ends: Sequence[End], now: int 
     floor, ceiling = at_ns // MS, -(-at_ns // MS)
     done: list[int] = []
     answers: list[Ended] = []
-    gone: set[int] = set()
-    for end in ends:
-        held = _held(tx, namespace, end)
-        if held is None or held.id in gone:
+    ended: set[int] = set()
+    for end, held in zip(ends, _held(tx, namespace, ends), strict=True):
+        if held is None or held.id in ended:
             answers.append("lost")
-        elif end.verdict == "done":
+            continue
+        ended.add(held.id)
+        if end.verdict == "done":
             done.append(held.id)
-            gone.add(held.id)
             answers.append("done")
         else:
             answers.append(_end(tx, namespace, held, end, floor, ceiling))
@@ -100,12 +100,16 @@ def settle(tx: Transaction, namespace: Namespace, ends: Sequence[End], now: int 
     return answers
 
 
-def _held(tx: Transaction, namespace: Namespace, hold: End | Hold) -> Delivered | None:
-    """The message of a delivery, unless it has ended or was delivered again."""
-    number, salt = private_id(hold.id)
-    topic = tx.topics.known(namespace, hold.topic)
-    row = tx.sql.one("held", (number, salt, token_number(hold.token), topic))
-    return None if row is None else Delivered(*row)
+def _held(tx: Transaction, namespace: Namespace, holds: Sequence[End | Hold]) -> list[Delivered | None]:
+    """The message of each delivery, unless it has ended or was delivered again."""
+    named = [private_id(hold.id) for hold in holds]
+    leased = {row[0]: row for row in tx.sql.run_each("held", (), [number for number, _ in named])}
+    found: list[Delivered | None] = []
+    for hold, (number, salt) in zip(holds, named, strict=True):
+        row = leased.get(number)
+        known = (tx.topics.known(namespace, hold.topic), salt, token_number(hold.token))
+        found.append(None if row is None or (row[1], row[7], row[8]) != known else Delivered(*row[:7]))
+    return found
 
 
 def _end(tx: Transaction, namespace: Namespace, held: Delivered, end: End, floor: int, ceiling: int) -> Ended:
@@ -141,8 +145,8 @@ def come_back(tx: Transaction, namespace: Namespace, held: Delivered, due: int, 
 
 def extend(tx: Transaction, namespace: Namespace, holds: Sequence[Hold], lease: int, now: int | None) -> list[bool]:
     until = tx.times.now(namespace, now) + lease
-    held = [_held(tx, namespace, hold) for hold in holds]
-    tx.sql.run_many("extend", [(until, each.id) for each in held if each is not None])
+    held = _held(tx, namespace, holds)
+    tx.sql.run_each("extend", (until,), [each.id for each in held if each is not None])
     return [each is not None for each in held]
 
 

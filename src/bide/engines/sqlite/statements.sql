@@ -131,10 +131,10 @@ select
     (select min(due) from message where topic = :topic and stage = 0 and level = :level and due > :now)
 
 -- name: held
--- The message of a delivery, with what its end depends on.
-select id, topic, due, attempt, most, expires, error
+-- A message that is leased, with what its end depends on, and what its delivery is known by.
+select id, topic, due, attempt, most, expires, error, salt, token
 from message
-where id = ? and salt = ? and stage = 1 and token = ? and topic = ?
+where stage = 1 and id = ?
 
 -- name: keep_highest
 -- Before messages end, the highest of which has the given number.

@@ -34,6 +34,14 @@ def _statements(*texts: str) -> Mapping[str, str]:
 _FILES = ("statements.sql", "gates.sql", "results.sql")
 SQL = _statements(*(files(__package__).joinpath(name).read_text(encoding="utf-8") for name in _FILES))
 
+AT_ONCE = 100  # messages in one statement: SQLite takes longer to begin one than to change a row
+FEW = 8  # so many are not worth that
+_ONE = "id = ?"
+_MANY = {
+    name: f"{text.removesuffix(_ONE)}id in ({', '.join('?' * AT_ONCE)})" for name, text in SQL.items() if text.endswith(_ONE)
+}
+_NONE = (0,) * AT_ONCE  # no message has this number
+
 
 class Namespace(NamedTuple):
     """A namespace in a file, with the settings of its queue."""
@@ -67,6 +75,18 @@ class Statements:
 
     def run_many(self, name: str, rows: Sequence[Any]) -> None:
         self.executemany(SQL[name], rows)
+
+    def run_each(self, name: str, values: tuple[Any, ...], numbers: Sequence[int]) -> list[Any]:
+        """A statement that ends with `id = ?`, on all of these messages in any order; the rows that it gives."""
+        rows: list[Any] = []
+        for first in range(0, len(numbers), AT_ONCE):
+            part = numbers[first : first + AT_ONCE]
+            if len(part) < FEW:
+                for number in part:
+                    rows += self.execute(SQL[name], (*values, number))
+            else:
+                rows += self.execute(_MANY[name], (*values, *part, *_NONE[len(part) :]))
+        return rows
 
     def one(self, name: str, values: Any = ()) -> Any:
         """The first row, or None."""
@@ -234,13 +254,12 @@ class Messages:
         """Delete messages. Their numbers are never given again."""
         if not numbers:
             return
-        rows = [(number,) for number in numbers]
         self._sql.run("keep_highest", (max(numbers),))
-        self._sql.run_many("end", rows)
+        self._sql.run_each("end", (), numbers)
         if self._any_large is None:
             self._any_large = bool(self._sql.one("any_large")[0])
         if self._any_large:
-            self._sql.run_many("end_large", rows)
+            self._sql.run_each("end_large", (), numbers)
 
     def put_large(self, number: int, body: bytes) -> None:
         self._sql.run("put_large", (number, body))
