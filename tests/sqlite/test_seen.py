@@ -1,8 +1,10 @@
 """What a process remembers of a file is forgotten as soon as it is not true any more; and what that spares."""
 
+import sqlite3
 import statistics
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,17 @@ def drained(engine: Any, topic: str = "t") -> int:
     messages = engine.claim([topic], 9, 1_000).messages
     engine.settle([End(topic, each.id, each.token, "done") for each in messages])
     return len(messages)
+
+
+def test_a_large_body_goes_with_its_message_also_after_a_time_without_any(beside: Callable[[], Any], path: Path) -> None:
+    one, other = beside(), beside()
+    for putting in (one, other, one):
+        put(one)
+        assert drained(one) == 1  # there was none to be seen
+        putting.put([NewMessage("t", b"x" * 2_000)])
+        assert drained(one) == 1
+        with closing(sqlite3.connect(path)) as own:
+            assert own.execute("select count(*) from large").fetchall() == [(0,)]
 
 
 def test_a_topic_that_another_process_has_dropped_is_made_again(beside: Callable[[], Any]) -> None:

@@ -109,6 +109,9 @@ class Times:
         self._read: dict[str, EngineTime] = {}  # in this transaction
         self.wall: int = 0  # in ms, the clock when time was read last: behind it, if the clock was set back
 
+    def begin(self) -> None:
+        self._read.clear()
+
     def now_ns(self, namespace: Namespace, now: int | None) -> int:
         """Engine time in nanoseconds."""
         at, wall = self._time(namespace).read(namespace.clock, now)
@@ -233,7 +236,11 @@ class Messages:
 
     def __init__(self, sql: Statements) -> None:
         self._sql = sql
-        self._any_large: bool | None = None
+        self._any_large: bool | None = None  # whether any body is kept apart, once that was looked at
+
+    def begin(self) -> None:
+        if self._any_large:  # they may have ended since
+            self._any_large = None
 
     def find(self, namespace: Namespace, ref: Ref, now: int) -> Known | None:
         """The message, unless it has ended; an expired message ends now."""
@@ -267,10 +274,12 @@ class Messages:
 
 
 class Transaction:
+    """One after the other, as long as what it has seen of the file is true."""
+
     __slots__ = ("dead", "listened", "messages", "sql", "times", "topics", "wakes")
 
-    def __init__(self, connection: Connection, times: dict[str, EngineTime] | None = None, seen: Seen | None = None) -> None:
-        seen = Seen() if seen is None else seen
+    def __init__(self, connection: Connection, times: dict[str, EngineTime] | None = None) -> None:
+        seen = Seen()
         self.sql: Statements = Statements(connection)
         self.times: Times = Times(self.sql, {} if times is None else times, seen)
         self.topics: Topics = Topics(self.sql, seen)
@@ -278,6 +287,12 @@ class Transaction:
         self.dead: dict[int, int] = {}  # by topic, how many dead letters there are, once that was counted
         self.wakes: set[tuple[str, str]] = set()  # namespace and topic in which something is due now, or due sooner
         self.listened: bool = False  # whether anybody in this process has slept, and may have to be woken
+
+    def begin(self, *, listened: bool) -> None:
+        """The next one."""
+        self.times.begin()
+        self.messages.begin()
+        self.dead, self.wakes, self.listened = {}, set(), listened
 
     def wake(self, namespace: Namespace, topic: str) -> None:
         """Wake a sleeper of the topic when the transaction is committed."""

@@ -17,7 +17,6 @@ from bide.engines.sqlite import file
 from bide.engines.sqlite.clock import EngineTime
 from bide.engines.sqlite.failures import translated
 from bide.engines.sqlite.job import Job
-from bide.engines.sqlite.seen import Seen
 from bide.engines.sqlite.transaction import SQL, Transaction
 from bide.engines.sqlite.watch import FileGone, FileIdentity
 from bide.errors import BideError, EngineError, OutcomeUnknown, Unavailable
@@ -63,7 +62,7 @@ class Writer:
         self._others_wrote = False
         self.noticed: int = 0  # how often it was seen that another process has written
         self._unkept = False  # a transaction has read a later time than is stored
-        self._seen: Seen = Seen()
+        self._tx: Transaction | None = None  # with what it has seen of the file, until somebody else writes or it is undone
         self.listened: bool = False  # whether anybody in this process has slept
 
     def do(self, job: Job) -> Any:
@@ -123,7 +122,7 @@ class Writer:
             self._counter = counter
             self.noticed += 1
             self._others_wrote = True
-            self._seen = Seen()
+            self._tx = None
 
     def close(self) -> None:
         """Do the jobs that wait, and close the file."""
@@ -171,7 +170,7 @@ class Writer:
         self.identity.check()
         if self._connection is None:
             self._connection, self._durable, self._counter = file.opened(self.path), True, 0
-            self._seen = Seen()
+            self._tx = None
             self.identity.opened()
         return self._connection
 
@@ -223,14 +222,13 @@ class Writer:
         Gives the error that a signal handler raised after the commit: then no job may be done a second time.
         """
         done: list[_Done] = []
-        durable = any(job.durable for job in jobs)
+        durable = True in [job.durable for job in jobs]
         connection = self._begin(durable)
         jobs = [job for job in jobs if job.begin()]
         try:
             self._notice(connection)  # here, because a process that writes all the time has no time for it in between
             before = connection.total_changes
-            tx = Transaction(connection, self.times, self._seen)
-            tx.listened = self.listened
+            tx = self._transaction(connection)
             done = [(job, *self._result(job, tx, connection)) for job in jobs]
             if connection.total_changes == before or not tx.times.keep(LAGGING):
                 self._unkept = True
@@ -244,6 +242,13 @@ class Writer:
                 self._roll_back(connection)
             raise
         return None
+
+    def _transaction(self, connection: sqlite3.Connection) -> Transaction:
+        tx = self._tx
+        if tx is None:
+            tx = self._tx = Transaction(connection, self.times)
+        tx.begin(listened=self.listened)
+        return tx
 
     def _tell(self, done: list[_Done], tx: Transaction, durable: bool) -> None:
         """After the commit: answer the jobs, and wake the sleepers of their topics."""
@@ -290,7 +295,7 @@ class Writer:
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         """Roll back a transaction that was left open, and forget what it has done."""
-        self._seen = Seen()
+        self._tx = None
         if connection.in_transaction:
             connection.execute("rollback")
 
