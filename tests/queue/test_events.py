@@ -233,6 +233,19 @@ async def test_a_subscription_ends_also_within_a_call_and_for_the_rest_of_a_lot(
     assert sum(each.count for each in other.events) == 5
 
 
+async def test_who_is_closed_by_another_subscriber_is_not_told_of_that_event_any_more(queue: Any) -> None:
+    class Closes:
+        def sent(self, event: MessagesSent) -> None:
+            other.close()
+
+    queue.events.subscribe(Closes())
+    told = Told()
+    other = queue.events.subscribe(told)
+    await queue.send("t", 1)
+
+    assert told.events == []
+
+
 @pytest.mark.parametrize("error", [ValueError("bad"), SystemExit(3), asyncio.CancelledError()], ids=repr)
 async def test_a_subscriber_that_raises_is_logged_once_and_harms_nobody(
     queue: Any, caplog: pytest.LogCaptureFixture, error: BaseException

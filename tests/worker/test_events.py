@@ -2,11 +2,12 @@
 
 import asyncio
 import sys
+import time
 from collections import Counter
 from types import FrameType
 from typing import Any
 
-from bide import AsyncQueue, MessagesEnded, MessagesSent, Queue, Snooze, current, steps
+from bide import AsyncQueue, MessagesBegun, MessagesEnded, MessagesSent, Queue, Snooze, current, current_batch, steps
 from bide.queue import events, subscriptions
 from tests.told import Told
 from tests.worker.faults import Faults
@@ -113,21 +114,46 @@ async def test_each_delivery_begins_and_ends_once(either: Any, working: Any, soo
 async def test_the_seconds_of_a_handler_begin_when_it_is_called(memory: AsyncQueue, working: Any, soon: Any) -> None:
     ends = Ends(2)
     memory.events.subscribe(ends)
+    began: list[Any] = []
     first_ended: list[float] = []
-    began: list[float] = []
 
-    @memory.task("t", concurrency=1)
-    async def handle() -> None:
+    @memory.task("t")
+    async def handle(number: int) -> None:
         began.append(current().at_work)
-        await asyncio.sleep(0)
-        first_ended.append(asyncio.get_running_loop().time())  # that of time.monotonic()
+        first_ended.append(time.monotonic())
 
-    await handle.send()
-    await handle.send()
-    async with working(memory, concurrency=2):
+    await handle.send_many({"number": each} for each in range(2))  # one claim brings both, one after the other is called
+    async with working(memory):
         await soon(ends.all.wait())
 
     assert began[0] <= first_ended[0] <= began[1]
+
+
+async def test_the_seconds_of_a_batch_begin_when_its_handler_is_called(memory: AsyncQueue, working: Any, soon: Any) -> None:
+    ends, first = Ends(2), asyncio.Event()
+    received: list[float] = []
+    began: list[Any] = []
+
+    class Begun:
+        def begun(self, event: MessagesBegun) -> None:
+            received.append(time.monotonic())
+            first.set()
+
+    memory.events.subscribe(ends)
+    memory.events.subscribe(Begun())
+
+    @memory.task("t", batch=2, linger="10s")
+    async def handle(numbers: list[int]) -> None:
+        began.extend(each.at_work for each in current_batch())
+
+    async with working(memory):
+        await handle.send(1)
+        await soon(first.wait())
+        await handle.send(2)
+        await soon(ends.all.wait())
+
+    assert len(began) == len(received) == 2
+    assert received[1] <= began[0] <= began[1]
 
 
 async def test_a_lease_that_a_worker_sees_lost_ends_as_lost(memory: AsyncQueue, working: Any, soon: Any, until: Any) -> None:
