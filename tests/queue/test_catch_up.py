@@ -2,17 +2,23 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from bide import AsyncQueue, Outgoing
 from bide.engines.base import Claim
-from bide.queue.aio.handling import AsyncGoing
 from bide.queue.run.aio.overdue import AsyncOverdueStep
 from bide.queue.tasks.outcome import DONE, Outcome
 
 LEASE = 60_000
+
+
+class Claimed(NamedTuple):
+    """A message as the step sees it."""
+
+    task: Any
+    delivery: Any
 
 
 @pytest.fixture(
@@ -37,7 +43,7 @@ async def claimed(queue: AsyncQueue, limit: int) -> Claim:
 async def decided(queue: AsyncQueue, task: Any, claim: Claim) -> list[Outcome | None]:
     opened, setup = await queue.session.open(), queue.session.setup
     step = AsyncOverdueStep(opened.engine, setup.envelope)
-    return await step.decide([AsyncGoing(task.definition, opened.delivery(each, None, claim.now)) for each in claim.messages])
+    return await step.decide([Claimed(task.definition, opened.delivery(each, None, claim.now)) for each in claim.messages])
 
 
 async def test_those_that_have_a_newer_one_are_left_out_wherever_it_is(url: str) -> None:

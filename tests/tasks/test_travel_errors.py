@@ -1,6 +1,7 @@
 """Time travel shows the test what went wrong: errors, timeouts, and the middleware around handlers."""
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -169,6 +170,29 @@ def test_a_message_that_does_not_fit_is_an_error(queue: Any, do: Do, coloured: A
     do(queue.send("t", {"ordre": 42}))
     with pytest.raises(ValueError, match="ordre"):
         do(queue.testing.advance(0))
+
+
+# forks
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_what_a_handler_forks_off_ends_where_the_handler_ends(queue: Any, do: Do, coloured: Any) -> None:
+    test, codes = os.getpid(), []
+
+    def handle() -> None:
+        if child := os.fork():
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        else:
+            raise SystemExit(7)
+
+    try:
+        do(queue.task("t")(coloured(handle)).send())
+        [handled] = do(queue.testing.advance(0))
+    finally:
+        if os.getpid() != test:
+            os._exit(99)  # it went on in the test
+    assert (handled.outcome, codes) == ("done", [7])
 
 
 # timeouts

@@ -328,6 +328,14 @@ def wrong_type(play: Play) -> None:
     play.send({"order": "x"})
 
 
+def wrong_type_told(play: Play) -> None:
+    def handle(order: int) -> None:
+        raise AssertionError("was called")
+
+    play.task(handle, on_dead=looks_async(play))
+    play.send({"order": "x"})
+
+
 def no_arguments(play: Play) -> None:
     def handle(order: int) -> None:
         raise AssertionError("was called")
@@ -397,6 +405,7 @@ SCENARIOS: dict[str, Callable[[Play], None]] = {
     "a batch that partly fails": batch_that_partly_fails,
     "a batch that fails": batch_that_fails,
     "a wrong type": wrong_type,
+    "a wrong type, and an async on_dead": wrong_type_told,
     "no arguments": no_arguments,
     "returns": _returning(lambda: 3),
     "returns, and nothing is kept": _returning(lambda: 3, keep=None),

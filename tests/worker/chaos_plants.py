@@ -15,10 +15,12 @@ from bide.queue.aio.receiving import AsyncReceiver
 from bide.queue.attempts import Raised
 from bide.queue.beats import Part
 from bide.queue.heartbeat import Heartbeat
+from bide.queue.run import call as calling
+from bide.queue.run.call import Handlers
+from bide.queue.run.message import Handling
+from bide.queue.run.threads import Threads
 from bide.queue.tasks.outcome import DONE, Outcome
-from bide.worker import ending, handling
-from bide.worker.handling import Handlers, Handling
-from bide.worker.threads import Threads
+from bide.worker import ending
 from bide.worker.under_way import UnderWay
 from tests.negative.faulty import DeliversTwice, Fault, FaultySource, Steps
 
@@ -136,7 +138,7 @@ def _faulty(fault: Callable[[], Fault]) -> Callable[[AsyncQueue], None]:
 
 
 def _acks_what_failed(queue: AsyncQueue) -> None:
-    handling._failed = lambda handling, error: (DONE, error)  # a worker that takes every end of a handler for a good one
+    calling.failed = lambda handling, error, **how: (DONE, error)  # a worker that takes every end of a handler for a good one
 
 
 def _acks_unhandled(queue: AsyncQueue) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bide import AsyncQueue, Bury, Retry, Snooze, current, steps
-from bide.worker.handling import Handling
+from bide.queue.run.message import Handling
 
 MANY = 10
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from bide import AsyncQueue
-from bide.worker import threads as threads_
-from bide.worker.threads import Threads
+from bide.queue.run import threads as threads_
+from bide.queue.run.threads import Threads
 from tests.worker.faults import no_threads
 from tests.worker.test_running import ended
 

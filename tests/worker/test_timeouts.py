@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bide import AsyncDelivery, AsyncQueue, current, current_batch, steps
-from bide.worker import handling
+from bide.queue.run import timeout
 from tests.worker.test_running import ended
 
 NOW = steps("0ms")
@@ -149,7 +149,7 @@ async def test_a_sync_handler_that_raises_when_its_time_is_up_is_retried(queue: 
 async def test_a_handler_that_does_not_heed_its_timeout_is_told_of_in_the_log_and_keeps_its_place(
     memory: AsyncQueue, working: Any, until: Any, caplog: Any, monkeypatch: Any, colour: str
 ) -> None:
-    monkeypatch.setattr(handling, "HEED", 0.05)
+    monkeypatch.setattr(timeout, "HEED", 0.05)
     let_go = threading.Event()
     attempts: list[int] = []
 

@@ -2,104 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from operator import methodcaller
-from typing import Any
 
-from bide.core.amounts import plural
 from bide.queue.attempts import Raised
-from bide.queue.deliveries import Together
+from bide.queue.run.call import Handlers, OnDeadStep, raised, runs
+from bide.queue.run.message import Batch, Handling, batches_of
 from bide.queue.tasks.arguments import Unread
-from bide.queue.tasks.failed import failures
-from bide.queue.tasks.items import called_alone
 from bide.queue.tasks.outcome import RELEASED, Outcome
-from bide.raised import readable
-from bide.worker.handling import Handlers, Handling, Why
 from bide.worker.slots import Slots
 from bide.worker.telling import tell, tell_together
-
-
-class Batch(Handling):
-    """To those who call handlers it is as one message."""
-
-    __slots__ = ("_deliveries", "_going", "_items", "_told_to_stop", "failed", "members")
-
-    def __init__(self, members: Sequence[Handling]) -> None:
-        first = members[0]
-        super().__init__(first.delivery, first.task.telling(self._answered), first.taken)
-        self.members: Sequence[Handling] = members
-        self._items = [item for each in members for item in (each.delivery.arguments or {}).values()]
-        self.failed: dict[int, BaseException] = {}  # what the handler says of single messages, by their places
-        self._deliveries: Together[Any] | None = None
-        self._going = len(members)  # that are to go on
-        self._told_to_stop: set[Why] = set()
-        for each in members:
-            each.batch = self
-
-    def __str__(self) -> str:
-        if len(self.members) == 1:
-            return super().__str__()
-        return f"A batch of {plural(len(self.members), 'message')} of {self.delivery.topic}"
-
-    def arguments(self) -> dict[str, Any]:
-        [name] = self.task.arguments.named
-        return {name: list(self._items)}
-
-    def _answered(self, answer: Any) -> None:
-        """A generator goes on here, so where its handler runs: not in the event loop, if that is sync."""
-        self.failed = failures(answer, self._items, self.task.name)
-
-    def stop(self, why: Why) -> None:
-        """Tell the handler to stop, for all of its messages."""
-        for each in self.members:
-            each.why = each.why or why
-        self.expire()
-        self._stop(why)
-
-    def begin_by(self, deadline: float) -> None:
-        super().begin_by(deadline)
-        for each in self.members:
-            each.begin_by(deadline)
-
-    def begins_work(self) -> None:
-        for each in self.members:
-            each.begins_work()
-
-    def was_late(self) -> None:
-        super().was_late()
-        for each in self.members:
-            each.first_told("timeout")
-
-    def one_stops(self, why: Why, *, first: bool) -> None:
-        """A message of it is told to stop. Others go on, so its handler does, until it would go on for none."""
-        self._going -= first
-        if why == "stop" or not self._going:
-            self._stop(why)
-
-    def _stop(self, why: Why) -> None:
-        self.first_told(why)
-        if self.runner is not None and why not in self._told_to_stop and (self.task.is_async or why == "stop"):
-            self._told_to_stop.add(why)
-            self.runner.cancel()
-
-    def forget_stop(self, runner: "asyncio.Task[None] | None") -> None:
-        """It has ended, and what comes after it was not told to stop."""
-        for _ in self._told_to_stop:
-            if runner is not None:
-                runner.uncancel()
-
-    def stick(self) -> None:
-        super().stick()
-        for each in self.members:
-            each.stick()
-
-    def expire(self) -> None:
-        for each in self.members:
-            each.expire()
-
-    def present(self) -> Any:
-        if self._deliveries is None:
-            self._deliveries = Together(map(methodcaller("present"), self.members))
-        return self._deliveries
 
 
 class _Open:
@@ -151,6 +61,8 @@ class Batches:
     def __init__(
         self,
         handlers: Handlers,
+        thread_ready: Callable[[], bool],
+        on_dead: OnDeadStep,
         slots: Slots,
         stopping: asyncio.Event,
         ended: Callable[..., None],
@@ -160,6 +72,8 @@ class Batches:
         self._loop = asyncio.get_running_loop()
         self._gathering = Gathering(self._begin)
         self._handlers = handlers
+        self._thread_ready = thread_ready
+        self._on_dead = on_dead
         self._slots = slots
         self._stopping = stopping
         self._ended = ended
@@ -183,18 +97,14 @@ class Batches:
             self._ended(each, RELEASED, by_itself=False)
 
     def _begin(self, gathered: Sequence[Handling]) -> None:
-        """Call the handler. What is on its last attempt is called alone, so that no other takes it along when it fails."""
         for each in gathered:
             if each.why is not None:  # its lease was lost meanwhile
                 self._ended(each, RELEASED, by_itself=False)
         members = [each for each in gathered if not each.told]
-        together = [each for each in members if not _alone(each)]
-        batches = [Batch(together)] if together else []
-        batches += [Batch([each]) for each in members if _alone(each)]
-        if batches:
+        if members:
             topic = members[0].delivery.claimed.topic
             self._slots.begin_batch(topic, len(members))
-            runner = asyncio.Task(self._run(topic, batches), loop=self._loop)
+            runner = asyncio.Task(self._run(topic, batches_of(members)), loop=self._loop)
             for each in members:
                 each.runner = runner
 
@@ -207,7 +117,7 @@ class Batches:
                 await self._call(batch)
                 batch.forget_stop(runner)
         finally:
-            if self._runs(runner):  # else the loop has gone
+            if runs(runner):  # else the loop has gone
                 self._slots.end_batch(topic)
                 self._freed()
 
@@ -218,29 +128,24 @@ class Batches:
         errors: list[BaseException | None] = [None] * len(members)
         error: BaseException | None = None
         try:
-            if batch.why is None and not self._stopping.is_set() and self._handlers.ready(batch):
+            if batch.why is None and not self._stopping.is_set() and (batch.task.is_async or self._thread_ready()):
                 try:
                     await self._handlers.call(batch)
                     self._handlers.returned(batch)
-                except KeyboardInterrupt:
-                    raise
                 except BaseException as by:
-                    # a GeneratorExit that the handler met in an await has closed all coroutines within this one
-                    error = readable(by)
-                    if isinstance(error, GeneratorExit) and not self._runs(runner):
-                        raise
+                    error = raised(by, runner)
                 batch.silence()
-                for place, member in enumerate(members):
-                    outcome, errors[place] = self._handlers.became(member, batch.failed.get(place) if error is None else error)
-                    became[place] = await self._handlers.told_dead(member, outcome)
+                for place, (member, why) in enumerate(batch.each(error)):
+                    outcome, errors[place] = self._handlers.became(member, why)
+                    became[place] = await self._on_dead.told(member, outcome)
         finally:
             batch.silence()
-            if self._runs(runner):
+            if runs(runner):
                 batch.runner = None
-                raised = {id(each): Raised(each) for each in errors if each is not None}
+                records = {id(each): Raised(each) for each in errors if each is not None}
                 for place, member in enumerate(members):
                     member.runner = None  # or they would hold each other, and wait for the garbage collector
-                    self._ended(member, became[place], by_itself=member.ended, raised=raised.get(id(errors[place])))
+                    self._ended(member, became[place], by_itself=member.ended, raised=records.get(id(errors[place])))
                     member.batch = None
         if error is not None and len(members) > 1:
             tell_together([each.delivery for each in members], became, errors)
@@ -250,10 +155,3 @@ class Batches:
                     tell(member.delivery, outcome, why)
         error = None  # from Python 3.12 on its traceback leads back to this frame
         errors.clear()
-
-    def _runs(self, runner: "asyncio.Task[None] | None") -> bool:
-        return asyncio.current_task(self._loop) is runner
-
-
-def _alone(handling: Handling) -> bool:
-    return called_alone(handling.delivery.attempt, handling.delivery.max_attempts)

@@ -7,7 +7,6 @@ import os
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Coroutine, Iterable
 from queue import SimpleQueue
 from types import FrameType, TracebackType
@@ -165,32 +164,6 @@ def end_process(code: int, say: Callable[[], object] = lambda: None, seconds: fl
         give_time(last_words, seconds)
     finally:
         os._exit(code)
-
-
-def end_fork(error: BaseException | None) -> NoReturn:
-    """End a process that a handler has forked off: it is the handler's child, and no second worker.
-
-    It has come to the handler's end, by this error or without one. Nothing of the worker that it copied is run or closed.
-    """
-    code = _exit_code(error)
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
-    os._exit(code)
-
-
-def _exit_code(error: BaseException | None) -> int:
-    """As the interpreter has it."""
-    if error is None:
-        return 0
-    if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
-        return (error.code or 0) & 0xFF
-    with contextlib.suppress(Exception):
-        if isinstance(error, SystemExit):
-            sys.stderr.write(f"{error.code}\n")
-        else:
-            traceback.print_exception(error)
-    return 1
 
 
 def flush() -> None:

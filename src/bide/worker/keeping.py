@@ -13,8 +13,8 @@ from bide.queue.batching import AsyncBatching
 from bide.queue.deliveries import returned_of
 from bide.queue.envelope import Envelope
 from bide.queue.results import encoded
+from bide.queue.run.message import Handling
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome
-from bide.worker.handling import Handling
 from bide.worker.retry import Retrying
 
 _log = Log("bide.worker")
@@ -39,8 +39,6 @@ class Keeping:
     async def keep(self, handling: Handling, lasts: int) -> Outcome | None:
         """What becomes of a message whose handler has returned, once that is kept. It is tried until the engine takes it."""
         delivery = handling.delivery
-        if handling.alarm is not None:
-            handling.alarm.cancel()  # the handler was in time
         part, watch = self._engine.part_of(Ref(delivery.id)), None
         if part is not None:
             watch = asyncio.get_running_loop().call_later(SLOW, self._gives_way, handling)

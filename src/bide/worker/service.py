@@ -18,12 +18,15 @@ from bide.queue.aio.opened import AsyncOpened
 from bide.queue.aio.receiving import AsyncReceiver
 from bide.queue.aio.session import AsyncSession
 from bide.queue.beats import BEATS
+from bide.queue.run.call import Handlers
+from bide.queue.run.message import Handling
+from bide.queue.run.threads import Threads
+from bide.queue.run.timeout import LoopWatch
 from bide.queue.sync.calling import leave
 from bide.queue.sync.session import Session
 from bide.worker.claim_log import Health, Names
 from bide.worker.claiming import Claiming
 from bide.worker.ending import LAST_WORDS, Ending
-from bide.worker.handling import Handlers, Handling, left_over
 from bide.worker.leaving import LOOK, TIDY
 from bide.worker.orphans import Orphans
 from bide.worker.plan import Plan, batches, limited, served
@@ -31,9 +34,8 @@ from bide.worker.relay import Relaying
 from bide.worker.retry import reached
 from bide.worker.slots import Slots
 from bide.worker.telling import tell_stopped, tell_stopping, tell_unheeded
-from bide.worker.threads import Threads
 from bide.worker.under_way import UnderWay
-from bide.worker.winding_up import wind_up
+from bide.worker.winding_up import left_over, wind_up
 
 _log = Log("bide.worker")
 
@@ -102,7 +104,8 @@ class Service:
             slots=self._slots,
             names=names,
             lease_ms=plan.lease_ms,
-            handlers=Handlers(self._threads, plan.middleware, self._unheeded, self._ending, opened.engine),
+            handlers=Handlers(self._threads.run, plan.middleware, LoopWatch(self._unheeded), self._ending),
+            thread_ready=self._threads.ready,
             stopping=self._stopping,
             in_sync=self._in_sync,
         )

@@ -12,8 +12,8 @@ from bide.engines.base import MAX_BATCH, End, Ended
 from bide.errors import ConfirmTimeout, EngineError, OutcomeUnknown
 from bide.logs import Log
 from bide.queue.batching import LOOK, Collector, Line
+from bide.queue.run.message import Handling
 from bide.worker.ending import CLOSING, LAST_WORDS, Ending
-from bide.worker.handling import Handling
 from bide.worker.retry import Retrying, refused
 
 _log = Log("bide.worker")

@@ -15,12 +15,12 @@ from bide.logs import Log
 from bide.queue.batching import Collector, Line
 from bide.queue.beats import Places
 from bide.queue.heartbeat import Heartbeat
-from bide.queue.run import Message, arguments_of
+from bide.queue.run import Message, passage_of
 from bide.queue.run.aio.limits import AsyncLimitsStep
+from bide.queue.run.message import Handling
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.outcome import RELEASED, Outcome, unread
 from bide.queue.tasks.passing import ASIDE, Passage
-from bide.worker.handling import Handling
 from bide.worker.leaving import Leaving
 from bide.worker.retry import Retrying, refused
 from bide.worker.slots import Slots
@@ -185,20 +185,15 @@ class Entrance(Collector[Handling]):
         self._inside.refused(handling, Outcome("release", ASIDE, aside=True))
 
     def _passage(self, handling: Handling) -> Passage | None:
-        """None, when the message does not fit its task: the call of its handler says so, if not the name of a gate."""
-        task, delivery = handling.task, handling.delivery
-        assert task.limits is not None
+        """None for what passes no gate: it is decided what becomes of it."""
         try:
-            arguments = arguments_of(handling)
-        except Exception as error:
-            _log.debug("Message %s of %s passes no limits: %s", delivery.id, delivery.topic, error)
-            self._inside.admitted(handling)
-            return None
-        try:
-            return Passage(task.limits, delivery.claimed, arguments)
+            passage = passage_of(handling)
         except Unread as error:
-            self._inside.refused(handling, unread(error, delivery.claimed, delivery.now))
+            self._inside.refused(handling, unread(error, handling.delivery.claimed, handling.delivery.now))
             return None
+        if passage is None:
+            self._inside.admitted(handling)
+        return passage
 
     def _end(self, handling: Handling, passage: Passage, asked: float) -> None:
         before = self._interrupted.pop(handling, ())

@@ -1,11 +1,11 @@
 """What the log says of a message and its handler."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from bide.core.amounts import plural
 from bide.logs import Log
 from bide.queue import AsyncDelivery
+from bide.queue.run.message import about, name
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.outcome import Bury, Outcome, Retry, Snooze
 from bide.raised import said
@@ -105,12 +105,3 @@ def tell_stopping(running: int, grace: float) -> None:
 def tell_stopped(done: int, failed: int, given_back: int) -> None:
     """`failed`: attempts that failed. `given_back`: by this stop."""
     _log.info("The worker has stopped. Done: %d. Failed: %d. Given back to the queue: %d.", done, failed, given_back)
-
-
-def name(delivery: AsyncDelivery) -> str:
-    return f"Message {delivery.id} of {delivery.topic}"
-
-
-def about(delivery: AsyncDelivery) -> dict[str, Any]:
-    """For structured logs."""
-    return {"message_id": delivery.id, "topic": delivery.topic, "attempt": delivery.attempt}

@@ -21,25 +21,26 @@ from bide.queue.run import StepName, first_step
 from bide.queue.run.aio.limits import AsyncLimitsStep
 from bide.queue.run.aio.overdue import AsyncOverdueStep
 from bide.queue.run.aio.schedule import AsyncScheduleStep
+from bide.queue.run.call import Handlers, OnDeadStep, raised
+from bide.queue.run.message import Handling, Taken, about, name
 from bide.queue.setup import Setup
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, spent, unanswered
-from bide.raised import readable
 from bide.worker.batch import Batches
 from bide.worker.claim_log import ClaimLog, Names
-from bide.worker.handling import Handlers, Handling, Taken
 from bide.worker.keeping import Keeping
 from bide.worker.leaving import Leaving
 from bide.worker.planning import Planning
 from bide.worker.settling import Entry, Settling
 from bide.worker.slots import Slots
 from bide.worker.steps import Decider, Entrance
-from bide.worker.telling import about, name, tell, tell_lost, tell_place_lost
+from bide.worker.telling import tell, tell_lost, tell_place_lost
 
 _log = Log("bide.worker")
 LONGEST = 0.005  # seconds that a slice should take, unless a single handler takes longer
 FIRST = 16  # handlers, before it is known how long they take
 _hold, _topic, _slot = attrgetter("hold"), attrgetter("claimed.topic"), attrgetter("taken.slot")
+_lease = attrgetter("taken.beat", "delivery.hold")
 
 
 class Slices:
@@ -100,6 +101,7 @@ class UnderWay:
         names: Names | ClaimLog,
         lease_ms: int,
         handlers: Handlers,
+        thread_ready: Callable[[], bool],
         stopping: asyncio.Event,
         in_sync: Callable[[AsyncDelivery], Delivery],
     ) -> None:
@@ -112,6 +114,7 @@ class UnderWay:
         self._names = names
         self._lease_ms = lease_ms
         self._handlers = handlers
+        self._thread_ready = thread_ready  # whether the machine has a thread to give
         self._stopping = stopping
         self._in_sync = in_sync
         self.freed: Callable[[], None] = _nobody  # called whenever a message has left a place
@@ -119,7 +122,8 @@ class UnderWay:
         self.done: int = 0
         self.failed: int = 0
         self.given_back: int = 0  # since it was told to stop
-        self.batches: Batches = Batches(handlers, slots, stopping, self.ended, self.room_changed)
+        self._on_dead = OnDeadStep(_log, opened.engine)
+        self.batches: Batches = Batches(handlers, thread_ready, self._on_dead, slots, stopping, self.ended, self.room_changed)
         self.settling: Settling = Settling(opened.engine, self._settled)
         self.leaving: Leaving = Leaving(opened.engine)
         self.keeping: Keeping = Keeping(opened, setup.envelope, self.gives_way)
@@ -157,7 +161,8 @@ class UnderWay:
         beat = Beat(map(_hold, claimed), self._lease_ms, until, self._lost_soon)
         self._heartbeat.add(beat)
         served = self._served
-        shared = Taken(beat, slot, self._in_sync, self._heartbeat.remove, partial(self._heartbeat.extended, beat))
+        heartbeat = self._heartbeat
+        shared = Taken(self._in_sync, partial(heartbeat.remove, beat), partial(heartbeat.extended, beat), beat, slot)
         handlings = [Handling(each, served[each.claimed.topic], shared) for each in claimed]
         self._handlings.update(zip(map(_hold, claimed), handlings, strict=True))
         for topic, count in Counter(map(_topic, claimed)).items():
@@ -223,7 +228,7 @@ class UnderWay:
     async def _bury(self, handling: Handling, became: Outcome) -> None:
         told: Outcome | None = handling.doomed or RELEASED
         try:
-            told = await self._handlers.told_dead(handling, became)
+            told = await self._on_dead.told(handling, became)
         finally:
             handling.runner = None
             self.ended(handling, told, by_itself=handling.ended)
@@ -243,18 +248,13 @@ class UnderWay:
         became: Outcome | None = RELEASED  # by Ctrl-C, which ends the loop: the message is given back with the rest
         error: BaseException | None = None
         try:
-            if handling.why is None and not self._stopping.is_set() and self._handlers.ready(handling):
+            if handling.why is None and not self._stopping.is_set() and (handling.task.is_async or self._thread_ready()):
                 try:
                     await self._handlers.call(handling)
                     if handling.deadline is not None:
                         self._handlers.returned(handling)
-                except KeyboardInterrupt:
-                    raise
-                except BaseException as raised:
-                    # a GeneratorExit that the handler met in an await has closed all coroutines within this one
-                    error = readable(raised)
-                    if isinstance(error, GeneratorExit) and not self._runs(runner):
-                        raise
+                except BaseException as by:
+                    error = raised(by, runner)
                 became, error = self._handlers.became(handling, error)
                 if became is not DONE or handling.task.keep is not None:
                     became = await self._followed(handling, became)
@@ -272,12 +272,8 @@ class UnderWay:
         """What becomes of a message once its result is kept, or its task is told that it is to be a dead letter."""
         handling.silence()
         if became is not DONE:
-            return await self._handlers.told_dead(handling, became)
+            return await self._on_dead.told(handling, became)
         return became if (keep := handling.task.keep) is None else await self.keeping.keep(handling, keep)
-
-    def _runs(self, runner: "asyncio.Task[Any] | None") -> bool:
-        """Whether it is this task that runs now: not when its coroutine is closed from outside, as by the garbage collector."""
-        return asyncio.current_task(self._loop) is runner
 
     def ended(self, handling: Handling, became: Outcome | None, *, by_itself: bool, raised: Raised | None = None) -> None:
         """It is decided what becomes of a message: its place is free, and the engine is told if it has to be."""
@@ -331,7 +327,7 @@ class UnderWay:
             each.delivery.ended = True
         for slot, count in Counter(map(_slot, handlings)).items():
             self._names.let_go(slot, count)
-        self._heartbeat.remove_all((each.taken.beat, each.delivery.hold) for each in handlings)
+        self._heartbeat.remove_all(map(_lease, handlings))
 
     def _lost_soon(self, hold: Hold) -> None:
         """Called by the heartbeat's thread."""

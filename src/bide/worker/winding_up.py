@@ -4,11 +4,15 @@ import asyncio
 from collections.abc import Iterable
 
 from bide.core.amounts import plural
+from bide.engines.base import End
 from bide.logs import Log
 from bide.queue.batching import LOOK
+from bide.queue.run.call import failed
+from bide.queue.run.message import Handling
+from bide.queue.tasks.outcome import RELEASED, Outcome
 from bide.worker.claiming import Claiming
 from bide.worker.ending import Ending
-from bide.worker.handling import Handling, given_up
+from bide.worker.telling import tell
 from bide.worker.under_way import UnderWay
 
 _log = Log("bide.worker")
@@ -66,3 +70,27 @@ def _untold(handlings: Iterable[Handling]) -> list[Handling]:
 
 def _runners(handlings: Iterable[Handling]) -> list["asyncio.Task[None]"]:
     return [each.runner for each in handlings if each.runner is not None and not each.runner.done()]
+
+
+def given_up(handling: Handling) -> Outcome | None:
+    """What becomes of a message whose handler does not end, and can't be waited for any more."""
+    if handling.doomed is not None:
+        return handling.doomed
+    if handling.why == "stop":
+        return RELEASED
+    became, error = failed(handling, asyncio.CancelledError())
+    if error is not None:
+        tell(handling.delivery, became, error)
+    return became
+
+
+def left_over(under_way: Iterable[Handling]) -> list[End]:
+    """The ends of those whose handlers go on at the end of a grace: for another thread, when the loop does not go any more."""
+    ends = []
+    for each in under_way:
+        if not each.told and not each.ending:
+            each.why = each.why or "stop"
+            each.expire()
+            became = given_up(each)
+            ends += [] if became is None else [each.delivery.end(*became)]
+    return ends

@@ -4,9 +4,7 @@
 import contextlib
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
 
-from bide.core.amounts import plural
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Ref
 from bide.engines.results import Kept
@@ -18,18 +16,17 @@ from bide.queue.aio.depending import AsyncDependents
 from bide.queue.aio.keeping import AsyncKeeping
 from bide.queue.aio.planning import AsyncPlanner
 from bide.queue.attempts import Raised
-from bide.queue.deliveries import Together, returned_of
+from bide.queue.deliveries import returned_of
 from bide.queue.results import encoded
-from bide.queue.run import StepName, first_step
+from bide.queue.run import StepName, first_step, passage_of
 from bide.queue.run.aio.limits import AsyncLimitsStep
 from bide.queue.run.aio.overdue import AsyncOverdueStep
 from bide.queue.run.aio.schedule import AsyncScheduleStep
+from bide.queue.run.message import Handling, batches_of
 from bide.queue.setup import Setup
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition
-from bide.queue.tasks.failed import failures
-from bide.queue.tasks.items import called_alone
-from bide.queue.tasks.outcome import DONE, Outcome, outcome, spent, unread
+from bide.queue.tasks.outcome import DONE, Outcome, spent, unread
 from bide.queue.tasks.passing import Passage
 from bide.queue.travel import Handled
 from bide.queue.travel.invoke import AsyncInvoke
@@ -39,14 +36,7 @@ DAY = 86_400_000
 _SAID = {"done": "done", "retry": "retry", "release": "snoozed", "dead": "dead"}
 
 
-class AsyncGoing(NamedTuple):
-    """A message under way."""
-
-    task: Definition
-    delivery: AsyncDelivery
-
-
-class AsyncHandling:
+class AsyncTraveller:
     def __init__(self, engine: AsyncEngine, setup: Setup, invoke: AsyncInvoke, overdue: AsyncOverdueStep) -> None:
         self._engine = engine
         self._setup = setup
@@ -59,58 +49,55 @@ class AsyncHandling:
 
     async def handle(self, task: Definition, taken: Sequence[AsyncDelivery]) -> list[Handled]:
         """Messages whose handling is broken off are given back, and may be handled again at once."""
-        for delivery in taken:
-            delivery.most = task.attempts(delivery.claimed)
+        handlings = [self._invoke.handling(task, delivery) for delivery in taken]
         try:
             if task.batch is not None:
-                return await self._in_batches(task, taken)
-            return [await self._handled(task, delivery) for delivery in taken]
+                return await self._in_batches(handlings)
+            return [await self._handled(handling) for handling in handlings]
         except BaseException:
-            for delivery in taken:
-                if not delivery.ended:
+            for handling, delivery in zip(handlings, taken, strict=True):
+                if not handling.ended:
                     with contextlib.suppress(BideError):
                         await delivery.release()
             raise
 
-    async def _handled(self, task: Definition, delivery: AsyncDelivery) -> Handled:
-        if (held_back := await self._held_back(task, delivery)) is not None:
+    async def _handled(self, handling: Handling) -> Handled:
+        if (held_back := await self._held_back(handling)) is not None:
             return held_back
-        passage = None
+        await self._invoke.check(handling.task)
+        with contextlib.suppress(Unread):  # the call of its handler says so
+            handling.delivery.arguments = handling.arguments()
         try:
-            arguments = task.arguments.of_message(delivery.body)
-            passage = self._passage(task, delivery, arguments)
+            passage = passage_of(handling)
         except Unread as error:
-            return await self._unread(task, delivery, error)
-        await self._invoke.check(task)
+            return await self._ended(
+                handling, unread(error, handling.delivery.claimed, handling.delivery.now, by_chance=False), error
+            )
         if passage is None:
-            return await self._call(task, delivery, arguments)
+            return (await self._call(handling))[0]
         try:
-            if (waits := await self._waits(passage, task, delivery)) is not None:
+            if (waits := await self._waits(passage, handling)) is not None:
                 return waits
-            return await self._call(task, delivery, arguments)
+            return (await self._call(handling))[0]
         finally:
             await leave(self._engine, passage.held)
 
-    async def _held_back(self, task: Definition, delivery: AsyncDelivery) -> Handled | None:
+    async def _held_back(self, handling: Handling) -> Handled | None:
         """What becomes of a message that has had its attempts, or that a step leaves out or puts off; for others, None."""
+        delivery = handling.delivery
         if (over := spent(delivery.attempt, delivery.max_attempts)) is not None:
-            return await self._end(task, delivery, over, None)
-        step = first_step(task, delivery.claimed, delivery.now)
+            return await self._end(handling, over, None)
+        step = first_step(handling.task, delivery.claimed, delivery.now)
         if step is None:
             return None
-        [became] = await self._steps[step].decide([AsyncGoing(task, delivery)])
+        [became] = await self._steps[step].decide([handling])
         if became is None:
             return None
-        return (await self._settle(delivery, became, None))._replace(outcome="left out" if became is DONE else "waits")
+        return (await self._settle(handling, became, None))._replace(outcome="left out" if became is DONE else "waits")
 
-    def _passage(self, task: Definition, delivery: AsyncDelivery, arguments: dict[str, Any]) -> Passage | None:
-        """Raises Unread."""
-        if task.limits is None:
-            return None
-        return Passage(task.limits, delivery.claimed, task.arguments.with_defaults(arguments))
-
-    async def _waits(self, passage: Passage, task: Definition, delivery: AsyncDelivery) -> Handled | None:
+    async def _waits(self, passage: Passage, handling: Handling) -> Handled | None:
         """What becomes of a message that may not pass the limits of its task; for others, None."""
+        delivery = handling.delivery
         if await self._limits.through([passage], lambda: delivery.now):
             raise Unavailable(f"The engine has not answered whether a message of {delivery.topic} may pass its limits.")
         refused = passage.refused
@@ -118,96 +105,73 @@ class AsyncHandling:
             return None
         if passage.again:
             refused = refused._replace(delay=math.ceil(passage.again * 1000), aside=True)
-        held_back = await self._end(task, delivery, refused, None)
+        held_back = await self._end(handling, refused, None)
         return held_back if refused.verdict == "dead" else held_back._replace(outcome="waits")
 
-    async def _in_batches(self, task: Definition, taken: Sequence[AsyncDelivery]) -> list[Handled]:
+    async def _in_batches(self, handlings: Sequence[Handling]) -> list[Handled]:
         """In one call of the handler, but for those on their last attempt: as a worker does."""
         handled: list[Handled] = []
-        together: list[AsyncDelivery] = []
-        alone: list[list[AsyncDelivery]] = []
-        for delivery in taken:
-            refused = await self._refused(task, delivery)
-            if refused is not None:
-                handled.append(refused)
-            elif called_alone(delivery.attempt, delivery.max_attempts):
-                alone.append([delivery])
+        members: list[Handling] = []
+        for handling in handlings:
+            refused = await self._refused(handling)
+            if refused is None:
+                members.append(handling)
             else:
-                together.append(delivery)
-        for batch in ([together] if together else []) + alone:
-            handled += await self._call_batch(task, batch)
+                handled.append(refused)
+        for batch in batches_of(members):
+            handled += await self._call(batch)
         return handled
 
-    async def _refused(self, task: Definition, delivery: AsyncDelivery) -> Handled | None:
+    async def _refused(self, handling: Handling) -> Handled | None:
         """What becomes of a message that joins no batch; for others, None."""
-        if (held_back := await self._held_back(task, delivery)) is not None:
+        if (held_back := await self._held_back(handling)) is not None:
             return held_back
         try:
-            delivery.arguments = arguments = task.arguments.of_message(delivery.body)
-        except Unread as error:
-            return await self._unread(task, delivery, error)
-        passage = self._passage(task, delivery, arguments)
-        return None if passage is None else await self._waits(passage, task, delivery)
+            handling.delivery.arguments = handling.arguments()
+        except Unread:
+            return (await self._call(handling))[0]
+        passage = passage_of(handling)
+        return None if passage is None else await self._waits(passage, handling)
 
-    async def _call_batch(self, task: Definition, batch: Sequence[AsyncDelivery]) -> list[Handled]:
-        await self._invoke.check(task)
-        failed: list[dict[int, BaseException]] = [{}]
-        [name] = task.arguments.named
-        items = [each.arguments[name] for each in batch if each.arguments]
+    async def _call(self, called: Handling) -> list[Handled]:
+        """The handler of a message, or of a batch."""
+        await self._invoke.check(called.task)
+        ends = await self._invoke.call(called)
+        error = ends[0][1]
+        together = len(ends) > 1 and error is not None and all(each is error for _, each in ends)
+        if together:
+            _log.error("%s failed", called, exc_info=error)
+        members = [each for each, _ in called.each(None)]
+        return [await self._ended(each, *end, told=together) for each, end in zip(members, ends, strict=True)]
 
-        def answered(answer: Any) -> None:
-            failed[:] = [failures(answer, items, task.name)]
+    async def _ended(self, handling: Handling, became: Outcome, error: BaseException | None, *, told: bool = False) -> Handled:
+        delivery = handling.delivery
+        if became is DONE and handling.task.keep is not None:
+            await self._keep(handling, handling.task.keep)
+        elif isinstance(error, Unread):
+            _log.error("Message %s of %s does not fit: %s", delivery.id, delivery.topic, error)
+        elif became.verdict in ("retry", "dead") and not told:
+            _log.error("Message %s of %s failed in attempt %d", delivery.id, delivery.topic, delivery.attempt, exc_info=error)
+        end = await self._end(handling, became, error)
+        return end._replace(outcome="waits") if isinstance(error, Unread) and became.verdict == "release" else end
 
-        error = await self._invoke.call(task.telling(answered), {name: list(items)}, Together(batch))
-        if error is not None:
-            _log.error("A batch of %s of %s failed", plural(len(batch), "message"), batch[0].topic, exc_info=error)
-            return [await self._ended(task, each, error, told=True) for each in batch]
-        return [await self._ended(task, each, failed[0].get(place)) for place, each in enumerate(batch)]
-
-    async def _call(self, task: Definition, delivery: AsyncDelivery, arguments: dict[str, Any]) -> Handled:
-        raised = await self._invoke.call(task, arguments, delivery)
-        if task.keep is not None and raised is None:
-            await self._keep(delivery, task.name, task.keep)
-        return await self._ended(task, delivery, raised)
-
-    async def _keep(self, delivery: AsyncDelivery, name: str, lasts: int) -> None:
+    async def _keep(self, handling: Handling, lasts: int) -> None:
         """Keep what its handler returned, unless that has ended the delivery by itself, and not because its work is done."""
-        if not delivery.ended or (await self._engine.get([Ref(delivery.id)]))[0] is None:
-            value = encoded(self._setup.envelope, returned_of(delivery), name, delivery.id)
+        delivery = handling.delivery
+        if not handling.ended or (await self._engine.get([Ref(delivery.id)]))[0] is None:
+            value = encoded(self._setup.envelope, returned_of(handling.present()), handling.task.name, delivery.id)
             kept = Kept(delivery.id, lasts, value, delivery.claimed.token)
             await AsyncKeeping(self._engine, AsyncDependents(self._engine)).fulfil([kept])
 
-    async def _unread(self, task: Definition, delivery: AsyncDelivery, unfit: Unread) -> Handled:
-        """Of one that can't be read, as the middleware sees it, too."""
-        raised: BaseException | None = unfit
-        if self._setup.middleware:
-            await self._invoke.check(task)
-            raised = await self._invoke.call(task, unfit, delivery)
-        if raised is not unfit:
-            return await self._ended(task, delivery, raised)
-        _log.error("Message %s of %s does not fit: %s", delivery.id, delivery.topic, unfit)
-        became = unread(unfit, delivery.claimed, delivery.now, by_chance=False)
-        told = await self._end(task, delivery, became, unfit)
-        return told if became.verdict == "dead" else told._replace(outcome="waits")
-
-    async def _ended(
-        self, task: Definition, delivery: AsyncDelivery, raised: BaseException | None, *, told: bool = False
-    ) -> Handled:
-        became = outcome(raised, task, delivery.attempt, delivery.tried_ms, by_chance=False)
-        if became.verdict in ("retry", "dead") and not told:
-            _log.error("Message %s of %s failed in attempt %d", delivery.id, delivery.topic, delivery.attempt, exc_info=raised)
-        return await self._end(task, delivery, became, raised)
-
-    async def _end(self, task: Definition, delivery: AsyncDelivery, became: Outcome, error: BaseException | None) -> Handled:
+    async def _end(self, handling: Handling, became: Outcome, error: BaseException | None) -> Handled:
         """A task is told that its message becomes a dead letter, and why, whatever the reason; before the engine is told."""
-        buries = became.buries(delivery.attempt, delivery.max_attempts) and not delivery.ended
-        failed = await self._invoke.tell_dead(task, delivery, became.error or "") if buries else None
-        if failed is not None:
-            _log.error("The on_dead of %s failed for message %s", task.name, delivery.id, exc_info=failed)
-        return await self._settle(delivery, became, error)
+        if became.buries(handling.delivery.attempt, handling.delivery.max_attempts) and not handling.ended:
+            await self._invoke.tell_dead(handling, became)
+        return await self._settle(handling, became, error)
 
-    async def _settle(self, delivery: AsyncDelivery, became: Outcome, error: BaseException | None) -> Handled:
-        if delivery.ended:
+    async def _settle(self, handling: Handling, became: Outcome, error: BaseException | None) -> Handled:
+        delivery = handling.delivery
+        if handling.ended:
             return Handled(delivery.topic, delivery.id, "ended", error)
         [answer] = await self._engine.settle([delivery.end(*became, raised=None if error is None else Raised(error))])
         delivery.mark_ended()

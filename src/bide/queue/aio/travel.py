@@ -11,7 +11,7 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.errors import ConfigError
 from bide.queue.aio.delivery import AsyncDelivery
-from bide.queue.aio.handling import DAY, AsyncHandling
+from bide.queue.aio.handling import DAY, AsyncTraveller
 from bide.queue.aio.opened import AsyncOpened
 from bide.queue.aio.planning import AsyncPlanner, check
 from bide.queue.later import PATIENCE
@@ -200,7 +200,7 @@ class AsyncTravel(Relocatable):
         """What is due now: told where no task is for it, handled where one is, until nothing is left."""
         handled = await ahead.fell_due()
         engine, receiver = opened.engine, opened.receiver
-        handling = AsyncHandling(engine, self._setup, self._invoke, self._overdue)
+        handling = AsyncTraveller(engine, self._setup, self._invoke, self._overdue)
         found = True
         while found:
             found = False

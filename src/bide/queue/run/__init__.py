@@ -1,14 +1,18 @@
 """The road of a message from its claim to its end. A worker takes many side by side, and time travel one after the other.
 
-Here: which steps a message takes before its handler is called.
+Here: which steps a message takes before its handler is called, and what they ask it.
 """
 
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol, TypeAlias
 
 from bide.engines.base import Claimed
+from bide.logs import Log
 from bide.queue.deliveries import PLANNED
 from bide.queue.tasks.definition import Definition
+from bide.queue.tasks.passing import Passage
+
+_log = Log("bide.tasks")
 
 StepName: TypeAlias = Literal["schedule", "overdue"]
 """A step that may leave a message out, or put it off; the limits of its task come after it."""
@@ -38,3 +42,19 @@ def arguments_of(message: Message) -> Mapping[str, Any]:
     task, delivery = message.task, message.delivery
     given = delivery.arguments if delivery.arguments is not None else task.arguments.of_message(delivery.body)
     return task.arguments.with_defaults(given)
+
+
+def passage_of(message: Message) -> Passage | None:
+    """Its way through the gates of its task; None also for one that does not fit: the call of its handler says so.
+
+    Raises Unread if its arguments make no name of a gate.
+    """
+    limits, delivery = message.task.limits, message.delivery
+    if limits is None:
+        return None
+    try:
+        arguments = arguments_of(message)
+    except Exception as error:
+        _log.debug("Message %s of %s passes no limits: %s", delivery.id, delivery.topic, error)
+        return None
+    return Passage(limits, delivery.claimed, arguments)

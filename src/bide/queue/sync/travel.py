@@ -14,7 +14,7 @@ from bide.queue.later import PATIENCE
 from bide.queue.run.sync.overdue import OverdueStep
 from bide.queue.schedules.records import OWN
 from bide.queue.sync.delivery import Delivery
-from bide.queue.sync.handling import DAY, Handling
+from bide.queue.sync.handling import DAY, Traveller
 from bide.queue.sync.opened import Opened
 from bide.queue.sync.planning import Planner, check
 from bide.queue.tasks.definition import Definition
@@ -200,7 +200,7 @@ class Travel(Relocatable):
         """What is due now: told where no task is for it, handled where one is, until nothing is left."""
         handled = ahead.fell_due()
         engine, receiver = opened.engine, opened.receiver
-        handling = Handling(engine, self._setup, self._invoke, self._overdue)
+        handling = Traveller(engine, self._setup, self._invoke, self._overdue)
         found = True
         while found:
             found = False

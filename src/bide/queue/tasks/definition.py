@@ -9,9 +9,8 @@ from typing import Any, Literal, TypeAlias, TypedDict, get_args
 from bide.core import options
 from bide.core.backoff import USUAL, Backoff
 from bide.core.when import duration_ms
-from bide.engines.base import Claimed
 from bide.errors import BadOption, BadTime, ConfigError
-from bide.queue.deliveries import ATTEMPTS, noting
+from bide.queue.deliveries import noting
 from bide.queue.tasks.arguments import Arguments
 from bide.queue.tasks.failing import Errors, Failing, OnDead
 from bide.queue.tasks.items import Gather, Items, read_batch
@@ -144,11 +143,6 @@ class Definition:
     def at_once(self) -> bool:
         """Whether each message is handled by itself as soon as it is here: nothing of the task's holds it back."""
         return self.batch is None and self.limits is None and self.overdue is None
-
-    def attempts(self, claimed: Claimed) -> int:
-        """How many a message has: as many as the task says, where its sender did not, as in another language."""
-        said = claimed.max_attempts
-        return said if said != options.MAX_ATTEMPTS or ATTEMPTS in claimed.headers else self.max_attempts
 
     def telling(self, tell: Callable[[Any], None]) -> "Definition":
         """This task, for a call: what its function returns is told within the call, which raises what `tell` raises."""

@@ -2,30 +2,30 @@
 
 import asyncio
 import contextvars
-import inspect
-import threading
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
-from bide.blocking import seen_through
-from bide.clock import MS, Clock, SystemClock
+from bide.clock import SystemClock
 from bide.errors import ConfigError
+from bide.logs import Log
 from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.aio.opened import AsyncOpened
 from bide.queue.aio.session import AsyncSession
-from bide.queue.deliveries import Together, returned_of, running
+from bide.queue.deliveries import returned_of
+from bide.queue.run.call import Handlers, OnDeadStep, raised
+from bide.queue.run.message import Batch, Handling, Taken
+from bide.queue.run.threads import Threads
+from bide.queue.run.timeout import MovedWatch
 from bide.queue.setup import Setup
 from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.session import Session
-from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition
-from bide.queue.tasks.middleware import Middleware
-from bide.raised import bearable, readable
+from bide.queue.tasks.outcome import Outcome
 
-Given: TypeAlias = dict[str, Any] | Unread
-"""The arguments of a handler; or why they can't be read, for the middleware to see."""
+_on_dead = OnDeadStep(Log("bide.testing"), None)
+Ends: TypeAlias = Sequence[tuple[Outcome, BaseException | None]]
+"""What becomes of each message of a call, and what there is to say of it."""
 
 
 class AsyncInvoke:
@@ -35,38 +35,29 @@ class AsyncInvoke:
         self.session: AsyncSession = session
         self._other = other
         self._used_other = False
+        self._taken = Taken(self._in_sync)
 
     def sessions(self) -> tuple[AsyncSession, Session]:
         return self.session, self._other()
 
-    async def call(
-        self, task: Definition, arguments: Given, delivery: AsyncDelivery | Together[AsyncDelivery]
-    ) -> BaseException | None:
-        """What it raised."""
-        seen = self._seen(task, delivery)
-        attempt = Attempt(self.session.setup, task, arguments, _each(delivery)[0], seen)
-        try:
-            return await _in_own_task(attempt.run())
-        finally:
-            _share_ends(delivery, seen)
-            _share_value(delivery, seen)
+    def handling(self, task: Definition, delivery: AsyncDelivery) -> Handling:
+        return Handling(delivery, task, self._taken)
 
-    async def tell_dead(self, task: Definition, delivery: AsyncDelivery, reason: str) -> BaseException | None:
-        """Before its message becomes a dead letter. What on_dead raised."""
-        if task.failing.on_dead is None:
-            return None
-        seen = self._seen(task, delivery)
-        try:
-            return await _in_own_task(_told(task, seen, reason))
-        finally:
-            _share_ends(delivery, seen)
+    async def call(self, called: Handling) -> Ends:
+        """Call the handler of a message, or of a batch."""
+        watch = _watch(self.session.setup, asyncio.get_running_loop().call_soon_threadsafe)
+        handlers = _handlers(self.session.setup, watch)
+        error = await _in_own_task(_raised_by(handlers, watch, called))
+        return list(_ends(handlers, called, error))
 
-    def _seen(self, task: Definition, delivery: AsyncDelivery | Together[AsyncDelivery]) -> Any:
-        """The delivery as the handler sees it."""
-        if task.is_async:
-            return delivery
+    async def tell_dead(self, handling: Handling, became: Outcome) -> None:
+        """Before its message becomes a dead letter."""
+        if handling.task.failing.on_dead is not None:
+            await _in_own_task(_told(handling, became))
+
+    def _in_sync(self, delivery: AsyncDelivery) -> Delivery:
         self._used_other = True
-        return _other_of(delivery, self._other().open())
+        return self._other().open().delivery(delivery.claimed, delivery.body, delivery.now, delivery.at_work)
 
     async def check(self, task: Definition) -> None:
         """Refuse what can't be called from here."""
@@ -85,69 +76,63 @@ class Invoke:
         self.session: Session = session
         self._other = other
         self._runner: asyncio.Runner | None = None
+        self._taken = Taken(lambda delivery: delivery)
 
     def sessions(self) -> tuple[Session, AsyncSession]:
         return self.session, self._other()
 
-    def call(self, task: Definition, arguments: Given, delivery: Delivery | Together[Delivery]) -> BaseException | None:
-        """What it raised."""
-        context = contextvars.copy_context()
-        if not self._needs_loop(task):
-            return context.run(self._here, task, arguments, delivery)
-        return self._run(self._in_loop(task, arguments, delivery), context)
+    def handling(self, task: Definition, delivery: Any) -> Handling:
+        """Of this colour; those who are called in a loop get another one."""
+        return Handling(delivery, task, self._taken)
 
-    def _here(self, task: Definition, arguments: Given, delivery: Delivery | Together[Delivery]) -> BaseException | None:
-        running.set(lambda: delivery)
-
-        def expire() -> None:
-            delivery.expired = True
-
-        with Overtime(task.timeout, clock_of(self.session.setup), expire) as overtime:
-            error = _raised(lambda: _call(task, arguments))
-        return overtime.late() if error is None else error
-
-    async def _in_loop(
-        self, task: Definition, arguments: Given, delivery: Delivery | Together[Delivery]
-    ) -> BaseException | None:
-        aio = _other_of(delivery, await self._other().open())
-        attempt = Attempt(self.session.setup, task, arguments, _each(aio)[0], aio if task.is_async else delivery)
+    def call(self, called: Handling) -> Ends:
+        """Call the handler of a message, or of a batch."""
+        context, setup = contextvars.copy_context(), self.session.setup
+        if not self._needs_loop(called.task):
+            handlers = _handlers(setup, _watch(setup, lambda stop, handling: stop(handling)))
+            error = context.run(handlers.raised_here, called)
+            return list(_ends(handlers, called, error))
+        other = self._other_of(called)
+        watch = _watch(setup, self._loop().get_loop().call_soon_threadsafe)
+        handlers = _handlers(setup, watch)
         try:
-            return await attempt.run()
+            error = self._run(_raised_by(handlers, watch, other), context)
         finally:
-            _share_ends(delivery, aio)
-            _share_value(delivery, aio if task.is_async else delivery)
+            _share(called, other)
+        return list(_ends(handlers, other, error))
+
+    def tell_dead(self, handling: Handling, became: Outcome) -> None:
+        """Before its message becomes a dead letter."""
+        failing = handling.task.failing
+        if failing.on_dead is None:
+            return
+        if not (handling.task.is_async or failing.is_async):
+            _on_dead.told_here(handling, became, lambda result: self._run(_awaited(result)))
+            return
+        other = self._other_of(handling)
+        try:
+            self._run(_told(other, became), contextvars.copy_context())
+        finally:
+            _share(handling, other)
+
+    def _other_of(self, called: Handling) -> Handling:
+        """The same for a loop, with deliveries of the other colour."""
+        opened = self._run(self._other().open())
+        made = [_aio(opened, each) for each, _ in called.each(None)]
+        return Batch(made) if isinstance(called, Batch) else made[0]
 
     def _needs_loop(self, task: Definition) -> bool:
         return task.is_async or bool(self.session.setup.middleware)
 
-    def tell_dead(self, task: Definition, delivery: Delivery, reason: str) -> BaseException | None:
-        """Before its message becomes a dead letter. What on_dead raised."""
-        if task.failing.on_dead is None:
-            return None
-        if task.is_async or task.failing.is_async:
-            return self._run(self._told_in_loop(task, delivery, reason), contextvars.copy_context())
-        return _raised(lambda: self._tell(task, delivery, reason))
-
-    def _tell(self, task: Definition, delivery: Delivery, reason: str) -> None:
-        """Of a sync task, by a sync function, which may return something to be awaited nevertheless."""
-        on_dead = task.failing.on_dead
-        result = None if on_dead is None else on_dead(delivery, reason)
-        if inspect.isawaitable(result):
-            self._run(_awaited(result), contextvars.copy_context())
-
-    async def _told_in_loop(self, task: Definition, delivery: Delivery, reason: str) -> BaseException | None:
-        seen = _other_of(delivery, await self._other().open()) if task.is_async else delivery
-        try:
-            return await _told(task, seen, reason)
-        finally:
-            _share_ends(delivery, seen)
-
-    def _run(self, work: Coroutine[Any, Any, BaseException | None], context: contextvars.Context) -> BaseException | None:
-        """In a loop, which is one for all: what handlers open belongs to it."""
+    def _loop(self) -> asyncio.Runner:
+        """One for all: what handlers open belongs to it."""
         if self._runner is None:
             self._runner = asyncio.Runner()
+        return self._runner
+
+    def _run(self, work: Coroutine[Any, Any, Any], context: contextvars.Context | None = None) -> Any:
         try:
-            return self._runner.run(work, context=context)
+            return self._loop().run(work, context=context)
         except (asyncio.CancelledError, GeneratorExit) as error:  # the handler's own: Ctrl-C is a KeyboardInterrupt here
             return error
 
@@ -177,179 +162,57 @@ class Invoke:
                 thread.submit(end).result()
 
 
-class Attempt:
-    """One call in a loop: inside the middleware, with an eye on its timeout."""
-
-    def __init__(
-        self,
-        setup: Setup,
-        task: Definition,
-        arguments: Given,
-        delivery: AsyncDelivery,  # as middleware sees it
-        seen: Any,  # as the handler does, which may have a batch of them
-    ) -> None:
-        self._setup = setup
-        self._task = task
-        self._arguments = arguments
-        self._delivery = delivery
-        self._seen = seen
-        self._runner: asyncio.Task[Any] | None = None
-        self._stopped = False  # for its timeout
-        self._told = False  # its middleware was told that it took too long
-
-    async def run(self) -> BaseException | None:
-        """What it raised. A cancellation from outside goes up."""
-        loop = asyncio.get_running_loop()
-        runner = self._runner = asyncio.current_task()
-        running.set(lambda: self._seen)
-        error: BaseException | None = None
-        overtime = self._overtime = Overtime(
-            self._task.timeout, clock_of(self._setup), lambda: loop.call_soon_threadsafe(self._stop)
-        )
-        try:
-            with overtime:
-                await self._through(self._setup.middleware)
-            if isinstance(self._arguments, Unread) and not (self._delivery.ended or _each(self._seen)[0].ended):
-                error = self._arguments  # middleware sees it, and can't undo it
-        except KeyboardInterrupt:
-            raise
-        except asyncio.CancelledError as raised:
-            if runner is not None and runner.cancelling() > self._stopped:
-                raise  # not the handler's own doing
-            error = overtime.late() or raised
-        except BaseException as raised:
-            error = readable(raised)
-        finally:
-            self._runner = None
-        if self._stopped and runner is not None:
-            runner.uncancel()
-        return overtime.late() if error is None else error
-
-    def _stop(self) -> None:
-        """As a worker does: an async handler is cancelled, a sync one can see it in current().expired."""
-        if self._runner is None or self._told:
-            return
-        self._expire()
-        if self._task.is_async:
-            self._stopped = True
-            self._runner.cancel()
-
-    async def _through(self, middleware: Sequence[Middleware]) -> None:
-        """The first of them is outermost."""
-        inner: Callable[[], Awaitable[None]] = self._function
-        for each in reversed(middleware):
-            inner = partial(each, self._delivery, inner)
-        await inner()
-
-    async def _function(self) -> None:
-        """As middleware sees it: what takes too long raises TimeoutError."""
-        if isinstance(self._arguments, Unread):
-            raise self._arguments
-        try:
-            if self._task.is_async:
-                await self._task.run(**self._arguments)
-            else:
-                work = partial(_raised, partial(_call, self._task, self._arguments))
-                error = await seen_through(asyncio.ensure_future(asyncio.to_thread(work)), lambda _: self._expire())
-                if error is not None:
-                    raise error
-        except asyncio.CancelledError:
-            if self._stopped and (late := self._overtime.late()) is not None:
-                raise late from None
-            raise
-        if (late := self._overtime.late()) is not None:
-            self._told = True
-            raise late
-
-    def _expire(self) -> None:
-        self._delivery.expired = self._seen.expired = True
+def _watch(setup: Setup, tell: Callable[..., object]) -> MovedWatch:
+    return MovedWatch(setup.clock or SystemClock(), tell)
 
 
-class Overtime:
-    """Around a handler. Real time is watched by a thread, since a test may have stopped the time that event loops see."""
-
-    def __init__(self, timeout: float | None, clock: Clock, expire: Callable[[], object]) -> None:
-        self._timeout = timeout
-        self._clock = clock
-        self._expire = expire
-        self._began = clock.now_ns()
-        self._rang = False
-        self._over = False
-        self._lock = threading.Lock()
-        self._timer = None if timeout is None else threading.Timer(timeout, self._ring)
-
-    def _ring(self) -> None:
-        with self._lock:
-            if not self._over:
-                self._rang = True
-                self._expire()
-
-    def __enter__(self) -> Self:
-        if self._timer is not None:
-            self._timer.daemon = True
-            self._timer.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        with self._lock:
-            self._over = True
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def late(self) -> TimeoutError | None:
-        """What the attempt failed with, when it took too long."""
-        if self._timeout is None or not (self._rang or self._clock.now_ns() - self._began >= self._timeout * 1000 * MS):
-            return None
-        return TimeoutError(f"took longer than its timeout of {self._timeout:g} s")
+def _handlers(setup: Setup, watch: MovedWatch) -> Handlers:
+    return Handlers(_in_new_thread, setup.middleware, watch, lambda: False, by_chance=False)
 
 
-def _each(delivery: Any) -> Sequence[Any]:
-    return delivery if isinstance(delivery, Together) else [delivery]
-
-
-def _other_of(delivery: Any, opened: Any) -> Any:
-    """A delivery, or those of a batch, in the other colour, which is open."""
-    made = [opened.delivery(each.claimed, each.body, each.now, each.at_work) for each in _each(delivery)]
-    return Together(made) if isinstance(delivery, Together) else made[0]
-
-
-def _share_ends(own: Any, others: Any) -> None:
-    """What the handler has ended in its colour has ended."""
-    for each, other in zip(_each(own), _each(others), strict=True):
-        each.ended = each.ended or other.ended
-
-
-def clock_of(setup: Setup) -> Clock:
-    return setup.clock or SystemClock()
-
-
-def _call(task: Definition, arguments: Given) -> None:
-    if isinstance(arguments, Unread):
-        raise arguments
-    task.call(arguments)
-
-
-def _raised(work: Callable[[], object]) -> BaseException | None:
-    """Handed back, not raised: a SystemExit would end the loop."""
+def _in_new_thread(work: Callable[[], object]) -> "asyncio.Future[None]":
+    threads = Threads(1, asyncio.get_running_loop())
     try:
-        work()
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        return bearable(error)
-    return None
+        if not threads.ready():
+            raise RuntimeError("A thread for a sync handler can't be started.")
+        return threads.run(work)
+    finally:
+        threads.close()  # it ends when it has done its work
 
 
-async def _told(task: Definition, seen: Any, reason: str) -> BaseException | None:
-    """What on_dead raised."""
-    running.set(lambda: seen)
+async def _raised_by(handlers: Handlers, watch: MovedWatch, called: Handling) -> BaseException | None:
+    """In a task of its own: what the handler raised. A cancellation from outside goes up."""
+    runner = called.runner = asyncio.current_task()
+    assert runner is not None
+    error: BaseException | None = None
     try:
-        await task.failing.tell(seen, reason)
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        raise
-    except BaseException as error:
-        return readable(error)
-    return None
+        await handlers.call(called)
+        handlers.returned(called)
+    except BaseException as by:
+        error = raised(by, runner)
+    finally:
+        called.runner = None
+        called.silence()
+    if watch.cancelled:
+        runner.uncancel()
+    if isinstance(error, asyncio.CancelledError) and runner.cancelling():
+        raise error
+    return error
+
+
+def _ends(handlers: Handlers, called: Handling, error: BaseException | None) -> Iterator[tuple[Outcome, BaseException | None]]:
+    for each in called.each(error):
+        became, why = handlers.became(*each)
+        assert became is not None, "no lease is lost while time stands still"
+        yield became, why
+
+
+async def _told(handling: Handling, became: Outcome) -> None:
+    """In a task of its own."""
+    await _on_dead.told(handling, became)
+    runner = asyncio.current_task()
+    if runner is not None and runner.cancelling():
+        raise asyncio.CancelledError
 
 
 async def _awaited(result: Awaitable[Any]) -> None:
@@ -357,17 +220,27 @@ async def _awaited(result: Awaitable[Any]) -> None:
 
 
 async def _in_own_task(work: Coroutine[Any, Any, BaseException | None]) -> BaseException | None:
-    """What it raised. One that cancels itself has failed; a cancellation of the caller goes up."""
+    """What it gives, or how it ended itself. A cancellation of the caller goes up."""
+    task = asyncio.get_running_loop().create_task(work)
     try:
-        return await asyncio.get_running_loop().create_task(work)
-    except asyncio.CancelledError as error:
-        mine = asyncio.current_task()
-        if mine is not None and mine.cancelling():
+        return await task
+    except (asyncio.CancelledError, GeneratorExit) as error:
+        mine = asyncio.current_task(task.get_loop())
+        if not task.done() or (mine is not None and mine.cancelling()):
             raise
         return error
 
 
-def _share_value(delivery: Any, seen: Any) -> None:
-    """What the handler returned, of one delivery."""
-    if not isinstance(delivery, Together):
-        delivery.returned = returned_of(seen)
+def _aio(opened: AsyncOpened, handling: Handling) -> Handling:
+    own: Any = handling.delivery
+    delivery = opened.delivery(own.claimed, own.body, own.now, own.at_work)
+    delivery.arguments = own.arguments
+    return Handling(delivery, handling.task, Taken(lambda _: own))
+
+
+def _share(called: Handling, other: Handling) -> None:
+    """What a handler has ended in its colour has ended, and what it returned is that of the message."""
+    for (own, _), (aio, _) in zip(called.each(None), other.each(None), strict=True):
+        own.delivery.ended = own.delivery.ended or aio.ended
+        own.delivery.at_work = aio.delivery.at_work
+        own.delivery.returned = returned_of(aio.present())

@@ -1,17 +1,19 @@
-"""Threads for sync handlers: so many and no more, begun when they are needed."""
+"""Threads for sync handlers: so many and no more, begun when they are needed. And the end of what a handler has forked off."""
 
 import asyncio
+import contextlib
 import contextvars
 import os
+import sys
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 from bide.logs import Log
 from bide.raised import bearable
-from bide.worker.ending import end_fork
 
 _log = Log("bide.worker")
 AGAIN = 1.0  # seconds until the next try, when the machine has no thread to give
@@ -128,3 +130,29 @@ class Threads:
                 answer.set_result(None)
             else:
                 answer.set_exception(bearable(error))
+
+
+def end_fork(error: BaseException | None) -> NoReturn:
+    """End a process that a handler has forked off: it is the handler's child, and no second worker.
+
+    It has come to the handler's end, by this error or without one. Nothing of the worker that it copied is run or closed.
+    """
+    code = _exit_code(error)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code)
+
+
+def _exit_code(error: BaseException | None) -> int:
+    """As the interpreter has it."""
+    if error is None:
+        return 0
+    if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
+        return (error.code or 0) & 0xFF
+    with contextlib.suppress(Exception):
+        if isinstance(error, SystemExit):
+            sys.stderr.write(f"{error.code}\n")
+        else:
+            traceback.print_exception(error)
+    return 1
