@@ -2,18 +2,19 @@
 
 create or replace function bide.engine_us(given bigint, keep boolean) returns bigint language plpgsql as $$
 -- Engine time in microseconds. Below the mark, as after a step back of the server's clock, it runs at half speed.
+-- A sequence that was never set is null, and stands for 0. Asked for like this, it takes no statement.
 declare
     clock bigint := extract(epoch from clock_timestamp()) * 1000000;
-    marked bigint;
+    marked bigint := coalesce(pg_sequence_last_value('bide.mark'), 0);
     was bigint;
     shown bigint;
 begin
-    select m.last_value, r.last_value into marked, was from bide.mark m, bide.raw r;
     if given is not null then
         shown := greatest(given * 1000, marked, clock);
     elsif clock >= marked then
         shown := clock;
     else
+        was := coalesce(pg_sequence_last_value('bide.raw'), 0);
         shown := marked + greatest(0, clock - was) / 2;
         if keep and clock < was then
             perform setval('bide.raw', clock);  -- it was set back, and half speed begins here
@@ -70,18 +71,17 @@ end $$;
 
 create or replace function bide.first_after(of text, instant bigint, before bigint) returns bigint language plpgsql stable as $$
 -- The first due time of what is pending of a topic, after an instant and before another.
-declare
-    low bigint;
-    normal bigint;
-    high bigint;
 begin
-    select m.due into high from bide.message m
-    where m.topic = of and m.level = 0 and m.until is null and m.due > instant and m.due < before order by m.due limit 1;
-    select m.due into normal from bide.message m
-    where m.topic = of and m.level = 1 and m.until is null and m.due > instant and m.due < before order by m.due limit 1;
-    select m.due into low from bide.message m
-    where m.topic = of and m.level = 2 and m.until is null and m.due > instant and m.due < before order by m.due limit 1;
-    return least(high, normal, low);
+    return least((
+        select m.due from bide.message m
+        where m.topic = of and m.level = 0 and m.until is null and m.due > instant and m.due < before order by m.due limit 1
+    ), (
+        select m.due from bide.message m
+        where m.topic = of and m.level = 1 and m.until is null and m.due > instant and m.due < before order by m.due limit 1
+    ), (
+        select m.due from bide.message m
+        where m.topic = of and m.level = 2 and m.until is null and m.due > instant and m.due < before order by m.due limit 1
+    ));
 end $$;
 
 create or replace function bide.tell(of text, due bigint, now bigint) returns void language plpgsql as $$
@@ -90,8 +90,14 @@ create or replace function bide.tell(of text, due bigint, now bigint) returns vo
 -- when this looks: at the end of the call, after all that may wait. The commit has a tenth of a second, or half of what is left.
 declare
     looked bigint := now + extract(epoch from clock_timestamp() - statement_timestamp()) * 1000;
+    before bigint;
 begin
-    if due <= looked or bide.first_after(of, looked + least(100, (due - looked) / 2), due) is null then
+    before := looked + least(100, (due - looked) / 2);
+    if due <= looked or not (  -- most have the first of these levels
+        exists (select 1 from bide.message m where m.topic = of and m.level = 1 and m.until is null and m.due > before and m.due < tell.due)
+        or exists (select 1 from bide.message m where m.topic = of and m.level = 0 and m.until is null and m.due > before and m.due < tell.due)
+        or exists (select 1 from bide.message m where m.topic = of and m.level = 2 and m.until is null and m.due > before and m.due < tell.due)
+    ) then
         perform pg_notify('bide', of || ' ' || due);
     end if;
 end $$;

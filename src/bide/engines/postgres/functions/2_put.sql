@@ -79,7 +79,8 @@ create or replace function bide.put(
     quiet text[], given bigint
 ) returns table (id bigint, due bigint, outcome text) language plpgsql
 set search_path = pg_catalog, pg_temp
-set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan as $$
 -- An array that is null stands for the default; one that is shorter than `bodies`, for its first element. Quiet topics are those
 -- of which this client has just told that a message is due.
 declare

@@ -1,58 +1,64 @@
 -- Handing messages out.
 
-create or replace function bide.due_ids(
-    of text, of_level int, first bigint, places int, now bigint, wall bigint, out ids bigint[], out dues bigint[]
-) language plpgsql as $$
--- Due messages of one priority, in order, locked; those that another claim has locked are left to it. Expired ones end.
--- Instants wait for the server's clock.
-declare
-    expired bigint[];
-begin
-    loop
-        select array_agg(p.id order by p.due, p.id), array_agg(p.due order by p.due, p.id),
-            array_agg(p.id) filter (where p.expires <= now)
-        into ids, dues, expired
-        from (
-            select m.id, m.due, m.expires from bide.message m
-            where m.topic = of and m.level = of_level and m.until is null and m.due between first and now
-                and (m.by_clock is null or m.due <= wall)
-            order by m.due, m.id limit places for update skip locked
-        ) as p;
-        exit when expired is null;
-        delete from bide.message m where m.id = any (expired);
-    end loop;
-end $$;
-
 create or replace function bide.chosen(of text, first bigint, places int, now bigint, wall bigint) returns bigint[] language plpgsql as $$
--- Due messages of a topic, locked: by priority, but every eighth is the oldest.
+-- Due messages of a topic, locked: by priority, but every eighth is the oldest. Those that another claim has locked are left to
+-- it, expired ones end, and instants wait for the server's clock.
 declare
-    high record := bide.due_ids(of, 0, first, places, now, wall);
-    normal record := bide.due_ids(of, 1, first, places, now, wall);
-    low record := bide.due_ids(of, 2, first, places, now, wall);
+    high bigint[];
+    normal bigint[];
+    low bigint[];
+    dues bigint[];  -- of all of them, in this order
+    expired bigint[];
     ids bigint[] := '{}';
     turn bigint;
     at int[] := '{1,1,1}';
     best int;
 begin
-    if high.ids is null and low.ids is null then
-        return normal.ids;
+    loop
+        select array_agg(p.id) filter (where p.level = 0), array_agg(p.id) filter (where p.level = 1),
+            array_agg(p.id) filter (where p.level = 2), array_agg(p.due), array_agg(p.id) filter (where p.expires <= now)
+        into high, normal, low, dues, expired
+        from (  -- in the order in which they stand here
+            select h.* from (
+                select m.id, m.due, m.level, m.expires from bide.message m
+                where m.topic = of and m.level = 0 and m.until is null and m.due between first and now
+                    and (m.by_clock is null or m.due <= wall)
+                order by m.due, m.id limit places for update skip locked
+            ) as h union all select n.* from (
+                select m.id, m.due, m.level, m.expires from bide.message m
+                where m.topic = of and m.level = 1 and m.until is null and m.due between first and now
+                    and (m.by_clock is null or m.due <= wall)
+                order by m.due, m.id limit places for update skip locked
+            ) as n union all select l.* from (
+                select m.id, m.due, m.level, m.expires from bide.message m
+                where m.topic = of and m.level = 2 and m.until is null and m.due between first and now
+                    and (m.by_clock is null or m.due <= wall)
+                order by m.due, m.id limit places for update skip locked
+            ) as l
+        ) as p;
+        exit when expired is null;
+        delete from bide.message m where m.id = any (expired);
+    end loop;
+    if high is null and low is null then
+        return normal;
     end if;
     while cardinality(ids) < places loop
         turn := nextval('bide.turn');
         best := case
             when turn % 8 = 0 then (
                 select heads.level from (values
-                    (1, high.dues[at[1]], high.ids[at[1]]), (2, normal.dues[at[2]], normal.ids[at[2]]),
-                    (3, low.dues[at[3]], low.ids[at[3]])
+                    (1, dues[at[1]], high[at[1]]),
+                    (2, dues[coalesce(cardinality(high), 0) + at[2]], normal[at[2]]),
+                    (3, dues[coalesce(cardinality(high), 0) + coalesce(cardinality(normal), 0) + at[3]], low[at[3]])
                 ) as heads(level, due, id)
                 where heads.id is not null order by heads.due, heads.id limit 1
             )
-            when high.ids[at[1]] is not null then 1
-            when normal.ids[at[2]] is not null then 2
-            when low.ids[at[3]] is not null then 3
+            when high[at[1]] is not null then 1
+            when normal[at[2]] is not null then 2
+            when low[at[3]] is not null then 3
         end;
         exit when best is null;
-        ids := ids || case best when 1 then high.ids[at[1]] when 2 then normal.ids[at[2]] else low.ids[at[3]] end;
+        ids := ids || case best when 1 then high[at[1]] when 2 then normal[at[2]] else low[at[3]] end;
         at[best] := at[best] + 1;
     end loop;
     return ids;
@@ -65,7 +71,8 @@ create or replace function bide.hand_out(
     place bigint, began bigint
 ) language plpgsql
 set search_path = pg_catalog, pg_temp set lock_timeout = '1s'
-set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan as $$
 -- One row for each delivery; then one with the next due time, the engine's now, how many µs all this took, and what the
 -- server's clock shows.
 -- firsts: for each topic a due time before which nothing is looked for.
@@ -74,8 +81,10 @@ declare
     us bigint := bide.engine_us(given, true);
     now bigint := us / 1000;
     wall bigint := bide.wall_ms(given, us);
-    awake text[];
-    starts bigint[];
+    awake text[] := topics;
+    starts bigint[] := firsts;
+    paused text[];
+    setting text;
     share int;
     room int := places;
     ids bigint[];
@@ -84,7 +93,7 @@ declare
     pass int;
     i int;
 begin
-    perform set_config('synchronous_commit', 'off', true);  -- a claim that is lost is made again
+    setting := set_config('synchronous_commit', 'off', true);  -- a claim that is lost is made again
     if request is not null then
         return query
             select m.id, m.topic, m.body, m.headers, m.key, m.due, coalesce(m.since, m.due), m.attempt, m.most, m.token,
@@ -95,9 +104,11 @@ begin
         end if;
     end if;
     lock table bide.topic in row share mode;  -- see pause
-    select array_agg(t.name order by t.place), array_agg(t.first order by t.place) into awake, starts
-    from unnest(topics, firsts) with ordinality as t(name, first, place)
-    where not exists (select 1 from bide.topic p where p.name = any (array[t.name]) and p.paused);
+    paused := array(select p.name from bide.topic p where p.name = any (topics) and p.paused);
+    if paused <> '{}' then
+        select array_agg(t.name order by t.place), array_agg(t.first order by t.place) into awake, starts
+        from unnest(topics, firsts) with ordinality as t(name, first, place) where t.name <> all (paused);
+    end if;
     share := greatest(1, places / greatest(1, cardinality(awake)));
     for pass in 1..2 loop
         for i in 1..coalesce(cardinality(awake), 0) loop
@@ -121,18 +132,29 @@ begin
         exit when share >= places;
     end loop;
     for i in 1..coalesce(cardinality(awake), 0) loop
-        soonest := case when room <= 0 then bide.first_after(awake[i], starts[i] - 1, now + 1) end;
-        if soonest is not null then
+        soonest := bide.first_after(awake[i], case when room <= 0 then least(starts[i] - 1, now) else now end, 9223372036854775807);
+        if soonest <= now then
             if awake[i] <> all (quiet) then
                 perform bide.tell(awake[i], soonest, now);
             end if;
         else
-            soonest := least(bide.first_after(awake[i], now, 9223372036854775807), bide.first_held(awake[i], now, wall));
+            soonest := least(soonest, bide.first_held(awake[i], now, wall));
         end if;
         next_due := least(next_due, soonest);
     end loop;
-    return query select null::bigint, null, null::bytea, null, null, next_due, now,
-        (extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000)::int, 0, 0::bigint, 0::bigint, wall - us / 1000 + now;
+    id := null;
+    topic := null;
+    body := null;
+    headers := null;
+    key := null;
+    due := next_due;
+    since := now;
+    attempt := extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000;
+    most := 0;
+    token := 0;
+    place := 0;
+    began := wall - us / 1000 + now;
+    return next;
 end $$;
 
 create or replace function bide.claim(

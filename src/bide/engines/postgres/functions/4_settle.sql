@@ -120,7 +120,8 @@ create or replace function bide.end_deliveries(
     traces bytea[], attempts int[], patient boolean, dead_max bigint, given bigint
 ) returns table (ended text) language plpgsql
 set search_path = pg_catalog, pg_temp
-set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan as $$
 -- Without verdicts, all are done. Attempts: a retry gives the message so many in all, which it keeps. Aside: a release that comes back before it expires. What another transaction has locked is not
 -- waited for, unless `patient`: it is as it was, which is told by `locked`. Where statistics say that the table is empty, though it
 -- is full of rows that have just ended, the planner would walk a whole index for `m.id = g.id` or for `m.until is not null`; `any`
@@ -130,14 +131,17 @@ declare
     now bigint := us / 1000;
     answered text[] := case when request is not null then bide.recall(request, now) end;
     buried text[] := '{}';
+    setting text;
     new_due bigint;
     each record;
     held record;
 begin
-    perform bide.limit_waiting(request);
     if answered is not null then
         return query select a from unnest(answered) as a;
         return;
+    end if;
+    if request is not null then
+        setting := set_config('lock_timeout', '1s', true);  -- as limit_waiting does
     end if;
     answered := array_fill(null::text, array[cardinality(ids)]);
     if patient then  -- see turns
@@ -155,48 +159,52 @@ begin
         select array_agg(case when g.id in (select gone.id from gone) then 'done' end order by g.place)
         into answered from unnest(ids) with ordinality as g(id, place);
     end if;
-    for each in
-        select g.*, coalesce(g.topic, topics[1]) as of
-        from unnest(ids, topics, tokens, verdicts, delays, errors, begans, traces, attempts, answered) with ordinality
-            as g(id, topic, token, verdict, delay, error, began, trace, most, answer, place)
-        where g.answer is null
-    loop
-        select m.* into held from bide.message m
-        where m.id = each.id and m.topic = each.of and m.token = each.token and coalesce(m.until, -1) >= 0
-        for update skip locked;
-        if held.id is null then
-            ended := case when not patient and exists (
-                select 1 from bide.message m
-                where m.id = each.id and m.topic = each.of and m.token = each.token and coalesce(m.until, -1) >= 0
-            ) then 'locked' else 'lost' end;
-        elsif coalesce(each.verdict, 'done') = 'done' then
-            delete from bide.message m where m.id = each.id;
-            ended := 'done';
-        elsif each.verdict = 'dead' or (each.verdict = 'retry' and held.attempt >= coalesce(each.most, held.most)) then
-            perform bide.make_dead(each.id, each.error, each.trace, now);
-            buried := buried || each.of;
-            ended := 'dead';
-        else
-            new_due := case
-                when each.verdict in ('release', 'aside') and coalesce(each.delay, 0) = 0 then held.due
-                else bide.due_time(each.delay, null, us)
-            end;
-            if each.verdict = 'aside' and held.expires - 1 > now then  -- else that was its last time
-                new_due := least(new_due, held.expires - 1);
+    if array_position(answered, null) is not null then
+        for each in
+            select g.*, coalesce(g.topic, topics[1]) as of
+            from unnest(ids, topics, tokens, verdicts, delays, errors, begans, traces, attempts, answered) with ordinality
+                as g(id, topic, token, verdict, delay, error, began, trace, most, answer, place)
+            where g.answer is null
+        loop
+            select m.* into held from bide.message m
+            where m.id = each.id and m.topic = each.of and m.token = each.token and coalesce(m.until, -1) >= 0
+            for update skip locked;
+            if held.id is null then
+                ended := case when not patient and exists (
+                    select 1 from bide.message m
+                    where m.id = each.id and m.topic = each.of and m.token = each.token and coalesce(m.until, -1) >= 0
+                ) then 'locked' else 'lost' end;
+            elsif coalesce(each.verdict, 'done') = 'done' then
+                delete from bide.message m where m.id = each.id;
+                ended := 'done';
+            elsif each.verdict = 'dead' or (each.verdict = 'retry' and held.attempt >= coalesce(each.most, held.most)) then
+                perform bide.make_dead(each.id, each.error, each.trace, now);
+                buried := buried || each.of;
+                ended := 'dead';
+            else
+                new_due := case
+                    when each.verdict in ('release', 'aside') and coalesce(each.delay, 0) = 0 then held.due
+                    else bide.due_time(each.delay, null, us)
+                end;
+                if each.verdict = 'aside' and held.expires - 1 > now then  -- else that was its last time
+                    new_due := least(new_due, held.expires - 1);
+                end if;
+                if each.verdict = 'retry' and each.most <> held.most then
+                    update bide.message m set most = each.most where m.id = each.id;
+                end if;
+                perform bide.tell(each.of, case when request is not null then new_due else 0 end, now);
+                ended := case when bide.bring_back(
+                    each.id, new_due, held.attempt - (each.verdict in ('release', 'aside'))::int,
+                    case when each.verdict in ('release', 'aside') then held.error else each.error end, each.began,
+                    case when each.verdict = 'retry' then each.trace end, now
+                ) then 'scheduled' else 'expired' end;
             end if;
-            if each.verdict = 'retry' and each.most <> held.most then
-                update bide.message m set most = each.most where m.id = each.id;
-            end if;
-            perform bide.tell(each.of, case when request is not null then new_due else 0 end, now);
-            ended := case when bide.bring_back(
-                each.id, new_due, held.attempt - (each.verdict in ('release', 'aside'))::int,
-                case when each.verdict in ('release', 'aside') then held.error else each.error end, each.began,
-                case when each.verdict = 'retry' then each.trace end, now
-            ) then 'scheduled' else 'expired' end;
-        end if;
-        answered[each.place] := ended;
-    end loop;
-    perform bide.count_dead(buried, dead_max);
+            answered[each.place] := ended;
+        end loop;
+    end if;
+    if buried <> '{}' then
+        perform bide.count_dead(buried, dead_max);
+    end if;
     if request is not null then
         insert into bide.answer (name, born, answers) values (request, now, answered);
     elsif 'lost' = any (answered) and current_setting('transaction_isolation') <> 'read committed' and exists (
@@ -207,7 +215,9 @@ begin
     ) then
         raise exception 'this transaction began before the message was received' using errcode = '40001';
     end if;
-    return query select a from unnest(answered) as a;
+    foreach ended in array answered loop
+        return next;
+    end loop;
 end $$;
 
 create or replace function bide.end_each(
@@ -241,7 +251,8 @@ $$;
 create or replace function bide.extend(ids bigint[], topics text[], tokens bigint[], lease bigint, given bigint)
 returns table (id bigint, topic text, token bigint) language plpgsql
 set search_path = pg_catalog, pg_temp
-set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan as $$
 -- The deliveries that are still held. What another transaction has locked is not waited for, as it may last: its lease is as it
 -- was, and its token comes back negative.
 #variable_conflict use_column

@@ -1,0 +1,1 @@
+-- Functions only: a claim looks once for the due messages of all priorities.
