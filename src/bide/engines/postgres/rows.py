@@ -31,6 +31,8 @@ from bide.types import Sent, State, Stats
 CALLS: Mapping[str, str] = {
     "put": "select * from {schema}.put(%s, %s::{text}, %b::{bytea}, %s::bigint[], %s::bigint[], %s::int[], %s::int[], "
     "%s::bigint[], %s::{text}, %s::{text}, %s::{text}, %s::{text}, %s::int[], %s::bigint[], %s, %s::{text}, %s)",
+    "put_plain": "select * from {schema}.put_plain(%s, %s, %b, %s::bigint, %s::bigint, %s::int, %s::int, %s::bigint, %s, "
+    "%s::bigint, %s, %s::bigint)",
     "claim": "select * from {schema}.hand_out(%s::{text}, %s::bigint[], %s, %s, %s, %s::{text}, %s)",
     "settle": "select * from {schema}.end_deliveries(%s, %s::bigint[], %s::{text}, %s::bigint[], %s::{text}, %s::bigint[], "
     "%s::{text}, %s::bigint[], %b::{bytea}, %s::int[], %s, %s, %s)",
@@ -95,6 +97,19 @@ def heard_of(payload: str) -> tuple[str, int] | None:
     """The topic and the due time of a notification. None of one that bide did not send: any role of the database may notify."""
     note = _NOTE.fullmatch(payload)
     return None if note is None else (note[1], int(note[2]))
+
+
+def is_plain(messages: Sequence[NewMessage]) -> bool:
+    """Whether it is one message, which needs no look at others."""
+    new = messages[0]
+    return len(messages) == 1 and new.key is None and new.operation is None and new.past is None
+
+
+def plain_args(new: NewMessage) -> list[Any]:
+    """Of a message that is plain. Numbers as text: the driver would have the server prepare the call for each width of them."""
+    at, expires = None if new.at is None else str(new.at), None if new.expires_in is None else str(new.expires_in)
+    headers = _headers_text(new) if new.headers or new.max_wait is not None else None
+    return [new.topic, new.body, str(new.delay), at, str(new.level), str(new.max_attempts), expires, headers, str(MAX_DELAY_MS)]
 
 
 def put_args(messages: Sequence[NewMessage], dead_max: int) -> list[Any]:

@@ -230,3 +230,45 @@ begin
         end if;
     end loop;
 end $$;
+
+create or replace function bide.put_plain(
+    request text, of text, new_body bytea, delay bigint, at bigint, new_level int, new_most int, new_life bigint, new_headers text,
+    longest bigint, quiet boolean, given bigint, out id bigint, out due bigint, out outcome text
+) language plpgsql
+set search_path = pg_catalog, pg_temp set lock_timeout = '1s'
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan as $$
+-- One message without a key, an operation or a past, and not in a caller's transaction: what put does, in fewer statements. Its
+-- request is stored first. Who repeats it waits there for the first one, and is told what it was told.
+declare
+    us bigint := bide.engine_us(given, true);
+    now bigint := us / 1000;
+    wall bigint := bide.wall_ms(given, us);
+    instant boolean := case when at > wall then true end;
+    starts bigint;
+    known text[];
+begin
+    if delay > longest or at - now > longest then
+        raise exception 'A message can''t be due more than a hundred years from now.' using errcode = 'BD001';
+    end if;
+    id := nextval('bide.ids') * 65536 + floor(random() * 65536)::bigint;
+    due := bide.planned(delay, at, us, wall);
+    outcome := 'created';
+    loop
+        insert into bide.answer (name, born, answers) values (request, now, array[concat(id, ' ', due, ' created')])
+        on conflict do nothing;
+        exit when found;
+        known := bide.recall(request, now);
+        if known is not null then
+            id := split_part(known[1], ' ', 1);
+            due := split_part(known[1], ' ', 2);
+            outcome := split_part(known[1], ' ', 3);
+            return;
+        end if;
+    end loop;
+    starts := bide.since_of(due, instant, now, wall);
+    insert into bide.message (id, due, most, level, topic, body, headers, life, expires, since, by_clock)
+    values (id, due, new_most, new_level, of, new_body, new_headers, new_life, coalesce(starts, due) + new_life, starts, instant);
+    if due > now or not quiet then
+        perform bide.tell(of, due, now);
+    end if;
+end $$;

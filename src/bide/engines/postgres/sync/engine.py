@@ -112,8 +112,12 @@ class Postgres(Engine):
         topics = {new.topic for new in messages if new.at is None and not new.delay}  # that others have to be told of
         quiet = waking.quiet(waking.sends, topics)
         try:
-            args = [request, *rows.put_args(messages, self._dead_max), quiet, now]
-            found = self._connections.run(self._calls["put"], args, acts=True, large=sum(len(new.body) for new in messages))
+            if rows.is_plain(messages):
+                verb, args = "put_plain", [request, *rows.plain_args(messages[0]), bool(quiet), now]
+            else:
+                verb, args = "put", [request, *rows.put_args(messages, self._dead_max), quiet, now]
+            large = sum(len(new.body) for new in messages)
+            found = self._connections.run(self._calls[verb], args, acts=True, large=large)
         except OutcomeUnknown as lost:
             own = [rows.own_operation(request, place) for place in range(len(messages))]
             operations = [new.operation or mine for new, mine in zip(messages, own, strict=True)]

@@ -1,0 +1,1 @@
+-- Functions only: one message without a key is put in few statements.
