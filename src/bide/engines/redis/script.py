@@ -121,7 +121,8 @@ def _piece(text: str, defines: str) -> _Piece:
 def _asked(command: str) -> str:
     """The line by which a script asks whether it may call this."""
     arguments = {**CALLS, **POLLS}[command.lower()].split()
-    return f"  may({', '.join([repr(command), *('META' if each == KEY else repr(each) for each in arguments)])})\n"
+    asked = ", ".join([repr(command), *("META" if each == KEY else repr(each) for each in arguments)])
+    return f"  if not may({asked}) then error('NORIGHT {command}', 0) end\n"
 
 
 def commands(text: str) -> list[str]:

@@ -1,11 +1,11 @@
 -- New messages.
 
--- include: begin layout topics wake place
+-- include: begin layout topics wake early
 
 -- Plain messages, as put is told of them: sections of one topic and level each.
 
-local PLAIN = {[0] = 1, [1] = 3, [8] = 5, [9] = 7} -- flags (attempts, headers), and the least bytes they need
-for flags, least in pairs({[0] = 1, [1] = 3, [8] = 5, [9] = 7}) do PLAIN[flags + FLAG.instant] = least end
+-- flags (attempts, headers; then for an instant), and the least bytes they need
+local PLAIN = {[0] = 1, [1] = 3, [8] = 5, [9] = 7, [32] = 1, [33] = 3, [40] = 5, [41] = 7}
 
 local function take_sections(longest)
   local sections = {}
@@ -29,18 +29,6 @@ local function take_sections(longest)
   return sections
 end
 
--- Gives of each section the topic's number and the ids.
-local function place_sections(sections)
-  local placed = {}
-  for _, section in ipairs(sections) do
-    local topic, dues, blobs = make_topic(section.topic), section.dues, section.blobs
-    local ids = #dues == 1 and place_one(topic, section.level, dues[1], blobs[1])
-      or table.concat(place(topic, section.level, dues, blobs))
-    placed[#placed + 1], placed[#placed + 2] = topic.digits, ids
-  end
-  return placed
-end
-
 -- script: put
 -- Accept plain messages: no key, operation, expiry or large body. After what every script is told: the longest delay,
 -- then how many sections, and each: topic, level, how many, then of each: when (ms from now, or '@' and an instant),
@@ -52,9 +40,20 @@ local again = before()
 if again then return again end
 local sections = take_sections(take_number())
 begin_growing()
-local placed = place_sections(sections)
-close_topics()
-return answer({format('%d', now), format('%d', ceiling), SALT, placed, {}, wall < now and format('%d', wall) or nil})
+local function placed(where)
+  close_topics()
+  return answer({format('%d', now), format('%d', ceiling), SALT, where, {}, wall < now and format('%d', wall) or nil})
+end
+local lone = #sections == 1 and #sections[1].dues == 1 and sections[1]
+if lone then
+  local topic = make_topic(lone.topic)
+  local id = place_early(topic, lone.level, lone.dues[1], lone.blobs[1])
+  if id then return placed({topic.digits, id}) end
+end
+
+-- include: place
+
+return placed(place_sections(sections))
 
 -- script: put_named
 -- Accept messages of which some have a key, an operation, an expiry or a large body. After what put is told: how many
@@ -64,7 +63,7 @@ return answer({format('%d', now), format('%d', ceiling), SALT, placed, {}, wall 
 -- the outcome's first letter, id, salt, due (6 bytes), in one text, since a lane remembers it. A shard that only empties
 -- itself creates nothing: a message that it knows nothing of is `absent`, and goes to another shard.
 
--- include: keys holding expiries finish pending named accept
+-- include: place keys holding expiries finish pending named accept
 
 -- script: put_ruled
 -- The same, with what if_exists says more: `later` and a number of ms, the longest wait; `keep` or `error` and
@@ -72,4 +71,4 @@ return answer({format('%d', now), format('%d', ceiling), SALT, placed, {}, wall 
 -- bytes of a body that holds several; `past` and the attempts that it had elsewhere (2 bytes), whether it is a dead letter
 -- (1 byte), its error behind its length (4 bytes), and records of attempts, each behind its length (2 bytes).
 
--- include: keys holding expiries finish pending named tails rules accept
+-- include: place keys holding expiries finish pending named tails rules accept

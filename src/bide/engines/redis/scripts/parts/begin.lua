@@ -14,16 +14,14 @@ local pack, unpack_ = struct.pack, struct.unpack
 
 -- Rights are checked first: a missing one would stop the script half-way. script.py puts a line for each command that the
 -- script calls in place of `may()`, with arguments, as newer servers do not tell of a call that has too few.
-local function may(name, ...)
-  if not redis.acl_check_cmd(name, ...) then error('NORIGHT ' .. name, 0) end
-end
-if redis.acl_check_cmd then
+local may = redis.acl_check_cmd
+if may then
   may()
 end
 
 local function number(text)
   local value = tonumber(text)
-  if not value or value ~= value or value < 0 or value > 9007199254740991 or value ~= floor(value) then
+  if not value or value ~= value or value < 0 or value > 9007199254740991 or value % 1 ~= 0 then
     error('BADARG a script of bide was given an argument that is no number', 0)
   end
   return value
@@ -40,8 +38,11 @@ local function take_number() return number(take_text()) end
 
 -- Engine time never goes back and never stands still. If the server's clock is moved back behind `mark`, engine time runs at
 -- half speed until the two agree. `unknown`: the clock was moved back, and `raw` and `mark` must be stored to count from.
-local time = call('TIME')
-local raw = time[1] * 1000000 + time[2]
+local raw
+do
+  local time = call('TIME')
+  raw = time[1] * 1000000 + time[2]
+end
 local stored = call('HMGET', META, 'raw', 'mark', 'layout', 'expiry', 'shards', 'upkeep')
 local us, known, unknown = raw, number(ARGV[2]), false
 do
@@ -54,14 +55,16 @@ do
   end
   us = math.max(us, known * 1000)
 end
-local now, ceiling = floor(us / 1000), math.ceil(us / 1000)
+local now, ceiling = (us - us % 1000) / 1000, (us + -us % 1000) / 1000
 -- The clock as it stands, in ms: behind `now` if it was set back. Instants wait for it.
 local wall = floor(math.min(us, ARGV[1] ~= '' and number(ARGV[1]) * 1000 or raw) / 1000)
 local shards = ARGV[6] -- how they are spread, as spread.py tells
 if not string.find(shards, '^%d[%d:;@|]*$') then error('BADARG shards', 0) end
 local function this_time() -- as fields of `meta`
-  if stored[3] and stored[5] then return {'raw', format('%d', raw), 'mark', format('%d', us)} end
-  return {'raw', format('%d', raw), 'mark', format('%d', us), 'layout', tonumber(shards) and LAYOUT or SPREAD, 'shards', shards}
+  local was = format('%d', raw)
+  local mark = us == raw and was or format('%d', us)
+  if stored[3] and stored[5] then return 'raw', was, 'mark', mark end
+  return 'raw', was, 'mark', mark, 'layout', tonumber(shards) and LAYOUT or SPREAD, 'shards', shards
 end
 
 -- What an older release has left empty is taken over with the first write, and from then on that release refuses it.
@@ -108,10 +111,9 @@ end
 -- The answer of a script that writes nothing else. It stores an unknown time, or time would stand still. For a user without
 -- the right to write it does, until a user with that right calls.
 local function tell(reply)
-  local ask = redis.acl_check_cmd
-  if unknown and (not ask or ask('HDEL', META, '-') and ask('HSET', META, '-', '-')) then
+  if unknown and (not may or may('HDEL', META, '-') and may('HSET', META, '-', '-')) then
     redis.pcall('HDEL', META, '-') -- first a write that a full server allows
-    redis.pcall('HSET', META, unpack(this_time()))
+    redis.pcall('HSET', META, this_time())
   end
   return reply
 end
@@ -121,24 +123,19 @@ local LANE, NUMBER, UNTIL = ARGV[3], number(ARGV[4]), number(ARGV[7])
 local SALT = ARGV[5] or ''
 local AGE = 600000 -- ms that operations are remembered
 local LIFE = 2700000 -- ms until their keys expire: two such epochs at half speed, and more
-local epoch = floor(now / AGE)
+local function of_epoch(what, back) return P .. what .. format(':%d', floor(now / AGE) - back) end
+local LANES = of_epoch('lanes', 0)
 
-local function remembered(what, name)
-  for back = 0, 1 do
-    local found = call('HGET', P .. what .. ':' .. format('%d', epoch - back), name)
-    if found then return found end
-  end
-end
+local function remembered(lane) return call('HGET', LANES, lane) or call('HGET', of_epoch('lanes', 1), lane) end
 
-local function remember(what, name, record)
-  local key = P .. what .. ':' .. format('%d', epoch)
-  if call('HSET', key, name, record) == 1 then call('PEXPIRE', key, LIFE) end
+local function remember(lane, record)
+  if call('HSET', LANES, lane, record) == 1 then call('PEXPIRE', LANES, LIFE) end
 end
 
 -- The answer, if this must not run, and whether it has run before. An operation runs once, in the order of its lane, and not
 -- after UNTIL, when its sender has given it up.
 local function before()
-  local record = LANE ~= '' and remembered('lanes', LANE)
+  local record = LANE ~= '' and remembered(LANE)
   local last = record and unpack_('>I6', record) or -1
   if last > NUMBER then return redis.error_reply('OVERTAKEN') end
   if last == NUMBER then return #record > 6 and cmsgpack.unpack(sub(record, 7)) or nil, true end
@@ -156,7 +153,7 @@ end
 
 -- The first write. A full server refuses a script whose first write allocates memory, and allows all others.
 local function store_time()
-  call('HSET', META, unpack(this_time()))
+  call('HSET', META, this_time())
 end
 local function begin_growing()
   -- Shard 0 must have the number of shards before another shard is written to.
@@ -170,14 +167,13 @@ end
 
 -- Remember that the operation has run, and its answer, if a second run could not find it out.
 local function note_run(reply)
-  if LANE ~= '' then remember('lanes', LANE, pack('>I6', NUMBER) .. (reply and cmsgpack.pack(reply) or '')) end
+  if LANE ~= '' then remember(LANE, pack('>I6', NUMBER) .. (reply and cmsgpack.pack(reply) or '')) end
 end
 
 -- The same for one that writes little else, if anything.
 local function note_look()
-  local key = P .. 'lanes:' .. format('%d', epoch)
-  local did = LANE ~= '' and redis.pcall('HSET', key, LANE, pack('>I6', NUMBER))
-  if did == 1 then call('PEXPIRE', key, LIFE) end
+  local did = LANE ~= '' and redis.pcall('HSET', LANES, LANE, pack('>I6', NUMBER))
+  if did == 1 then call('PEXPIRE', LANES, LIFE) end
   if type(did) == 'table' then -- a full server refuses that as the first write
     call('HDEL', META, '-')
     note_run()

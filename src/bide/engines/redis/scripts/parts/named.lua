@@ -14,7 +14,7 @@ end
 local function given_up_of(operation)
   local lane, last, position = string.match(operation, '^~%d+%.(%x+)%.(%d+)#(%d+)$')
   if not lane or #lane ~= 16 or #last > 14 or #position > 3 then return nil end -- it only looks like one of ours
-  local record = remembered('lanes', lane)
+  local record = remembered(lane)
   local reached = record and unpack_('>I6', record) or 0
   if reached > number(last) then error('OVERTAKEN', 0) end
   local reply = reached == number(last) and cmsgpack.unpack(sub(record, 7)) or nil
@@ -82,8 +82,6 @@ local function keep_beside(topic, id, new, since)
   end
 end
 
-local function operations_key(back) return P .. 'ops:' .. format('%d', epoch - back) end
-
 -- By name, what is remembered of the operations of these messages; false when nothing is.
 local function learn_operations(others)
   local names = {}
@@ -94,7 +92,7 @@ local function learn_operations(others)
   end
   for back = 0, 1 do
     for i = 1, #names, 1000 do
-      local found = call('HMGET', operations_key(back), unpack(names, i, math.min(i + 999, #names)))
+      local found = call('HMGET', of_epoch('ops', back), unpack(names, i, math.min(i + 999, #names)))
       for k = 1, #found do
         local name = names[i + k - 1]
         operations[name] = operations[name] or found[k]
@@ -167,7 +165,7 @@ do
   local function became(asked, when)
     local reply, position = asked.reply, asked.position
     if not reply then
-      remember('lanes', asked.lane, pack('>I6', asked.last) .. cmsgpack.pack({'VOID'}))
+      remember(asked.lane, pack('>I6', asked.last) .. cmsgpack.pack({'VOID'}))
       return nil
     end
     local sections, others = reply[4], reply[5]

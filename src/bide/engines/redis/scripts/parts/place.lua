@@ -1,14 +1,6 @@
 -- New messages are placed: those that are due in the ready row, those in an unopened slot in the coarsest calendar
 -- that has room, the rest in the near row and at once in the zset.
 
--- Messages in a slot: of what is far more in a topic that has many, as they are spread over fewer lists then. A minute has room
--- for more, four times SOME: the rest goes to slots of two seconds, of which a batch of a thousand would need some 500, and cost
--- three times as much. But not for those that are `named`, as the index of keys tells apart no more than twice SOME of a slot.
-local function room_of(topic, sort, named)
-  if sort < MINUTE then return math.min(SOME, math.max(FEW, floor(topic.f.live / 32))) end
-  return sort == MINUTE and not named and 4 * SOME or ROOM[sort]
-end
-
 -- How many messages of a sealed slot may go to the zset yet, and not to finer slots: so many as the slot would have room
 -- for. Slots of seconds are worth their keys only where there are many messages.
 local function near_left(topic, kind, sort, named)
@@ -129,17 +121,6 @@ local function choose_slots(topic, level, dues, waiting, low, high, named)
   return chosen, near
 end
 
--- Append values to the buckets of a slot or row, from the number `first` on.
-local function append(topic, name, first, values)
-  local done, count, key = 0, #values, topic.prefix .. 'b' .. name
-  while done < count do
-    local n = first + done
-    local room = math.min(BUCKET - n % BUCKET, count - done)
-    call('RPUSH', key .. format(':%x', floor(n / BUCKET)), unpack(values, done + 1, done + room))
-    done = done + room
-  end
-end
-
 local function place_in_slot(topic, group, dues, blobs, ids)
   local kind, slot, count = group.kind, group.slot, group.count
   local sort = sort_of(kind)
@@ -158,18 +139,6 @@ local function place_in_slot(topic, group, dues, blobs, ids)
     ids[i] = head .. pack('>I3', group.first + k - 1)
   end
   append(topic, group.name, group.first, values)
-end
-
--- Slots that are new to their calendar: {slot, name, slot, name …}, of which `next` is the first; wake somebody when it is the
--- calendar's next.
-local function begin_slots(topic, kind, new, next)
-  local key = topic.prefix .. 'o' .. kind
-  for i = 1, #new, 1000 do call('ZADD', key, unpack(new, i, math.min(i + 999, #new))) end
-  local first = first_slot(topic, kind)
-  if not first or next < first then
-    set_first(topic, kind, next)
-    wake(topic, next * SLOT[sort_of(kind)])
-  end
 end
 
 -- Note how many came into each slot, and which slots are new; wake somebody when nobody looked into one that has begun.
@@ -191,24 +160,6 @@ local function note_slots(topic, groups)
   for i = 1, #counts, 1000 do call('HSET', topic.prefix .. 'slots', unpack(counts, i, math.min(i + 999, #counts))) end
   add(topic, 'far', total)
   for kind, new in pairs(begun) do begin_slots(topic, kind, new, new.next) end
-end
-
-local function place_in_row(topic, kind, indexes, dues, blobs, ids)
-  local first, done, count = topic.f['b' .. kind], 0, #indexes
-  while done < count do -- up to where the numbers of a slot end
-    local n = first + done
-    local slot, at, room = floor(n / ROW), n % ROW, math.min(count - done, ROW - n % ROW)
-    local values, head, due, packed = {}, pack('>c1I6', kind, slot), nil, nil
-    for k = 1, room do
-      local i = indexes[done + k]
-      if dues[i] ~= due then due, packed = dues[i], pack('>I6', dues[i]) end
-      values[k] = SALT .. packed .. blobs[i]
-      ids[i] = head .. pack('>I3', at + k - 1)
-    end
-    append(topic, slot_name(kind, slot), at, values)
-    done = done + room
-  end
-  set(topic, 'b' .. kind, first + count)
 end
 
 -- Instants that wait for the clock are near. Each has a life, which is as long as if it was due by engine time.
@@ -266,32 +217,19 @@ local function place(topic, level, dues, blobs, named)
   return ids
 end
 
--- One message of its own: what `place` does, with fewer steps.
+-- One message of its own: what `place` does, mostly with fewer steps.
 local function place_one(topic, level, due, blob, named)
-  if due > now and not waits(due, byte(blob)) then
-    local names, slots = {}, {}
-    for sort = COARSE, MINUTE do
-      slots[sort] = floor(due / SLOT[sort])
-      names[sort + 1] = slot_name(kind_of(level, sort), slots[sort])
-    end
-    local births = call('HMGET', topic.prefix .. 'slots', unpack(names))
-    for sort = COARSE, MINUTE do
-      local kind, slot, n = kind_of(level, sort), slots[sort], tonumber(births[sort + 1] or 0)
-      if slot > topic.f['c' .. kind] and n < room_of(topic, sort, named) then
-        use_level(topic, level)
-        add(topic, 'live', 1)
-        add(topic, 'far', 1)
-        local start, name = slot * SLOT[sort], names[sort + 1]
-        call('RPUSH', bucket_of(topic, kind, slot, n), SALT .. pack(FORM[sort], due - start) .. blob)
-        call('HSET', topic.prefix .. 'slots', name, n + 1)
-        if n == 0 then
-          begin_slots(topic, kind, {slot, name}, slot)
-        elseif start <= now then
-          wake(topic, start)
-        end
-        return id_of(kind, slot, n)
-      end
-    end
+  return place_early(topic, level, due, blob, named) or place(topic, level, {due}, {blob}, named)[1]
+end
+
+-- Gives of each section of put the topic's number and the ids.
+local function place_sections(sections)
+  local placed = {}
+  for _, section in ipairs(sections) do
+    local topic, dues, blobs = make_topic(section.topic), section.dues, section.blobs
+    local ids = #dues == 1 and place_one(topic, section.level, dues[1], blobs[1])
+      or table.concat(place(topic, section.level, dues, blobs))
+    placed[#placed + 1], placed[#placed + 2] = topic.digits, ids
   end
-  return place(topic, level, {due}, {blob}, named)[1]
+  return placed
 end
