@@ -27,6 +27,8 @@ def duration_ms(value: Duration, name: str = "delay") -> int:
     """A duration in milliseconds, from 0 to a hundred years."""
     if type(value) is float and 0 <= value < _EPOCH_FROM:
         return _seconds_ms(value)
+    if type(value) is int and 0 <= value < _EPOCH_FROM:
+        return value * 1000
     if isinstance(value, str):
         ms = _text_ms(value, name)
     elif isinstance(value, timedelta):

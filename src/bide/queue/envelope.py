@@ -127,7 +127,13 @@ class Envelope(NamedTuple):
         most = self.attempts.get(topic, options.MAX_ATTEMPTS)
         for place, item in enumerate(items):
             try:
-                if isinstance(item, Outgoing):
+                if not isinstance(item, Outgoing):
+                    made.append(NewMessage(topic, encode(codec, item, largest), max_attempts=most, expires_in=life))
+                elif _only_waits(item):
+                    body = item.body if type(item.body) is Encoded else encode(codec, item.body, largest)
+                    wait = 0 if item.delay is None else duration_ms(item.delay)
+                    made.append(NewMessage(topic, body, wait, max_attempts=most, expires_in=life))
+                else:
                     one = self.message(
                         topic,
                         item.body,
@@ -143,13 +149,26 @@ class Envelope(NamedTuple):
                         unique_for=item.unique_for,
                     )
                     made.append(one)
-                else:
-                    made.append(NewMessage(topic, encode(codec, item, largest), max_attempts=most, expires_in=life))
             except BadMessage as error:
                 raise type(error)(f"Item {place}: {error}") from error
         if operation is None:
             return made
         return [replace(new, operation=f"{operation}#{place}") for place, new in enumerate(made)]
+
+
+def _only_waits(item: Outgoing) -> bool:
+    """Whether it says no more than how long to wait, as most do."""
+    return (
+        item.at is None
+        and item.key is None
+        and item.expires_in is None
+        and item.max_attempts is None
+        and not item.headers
+        and item.max_wait is None
+        and item.unique_for is None
+        and item.priority == "normal"
+        and item.if_exists == "keep"
+    )
 
 
 def _longest(max_wait: Duration, new: NewMessage) -> int:

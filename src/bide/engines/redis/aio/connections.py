@@ -89,13 +89,13 @@ class AsyncConnection:
                 if driver is None:
                     driver = await self._server.connect(within=within)
                     self._version = self._server.version
-                answer = await self._ask(driver, command, None if insist else within, as_write=as_write)
-                _check(script, answer)
+                answer = _checked(script, await self._ask(driver, command, None if insist else within, as_write=as_write))
                 presence.answer(self)
                 if confirmation is not None:
                     await self._confirm(driver, confirmation, keys[0], answer, tries, insist=insist)
                 self._driver = driver
-                presence.find(looked=script is None or script.name in LOOKS)
+                if presence.since:
+                    presence.find(looked=script is None or script.name in LOOKS)
                 return answer
             except theirs.ResponseError as error:
                 if script is not None and missing_script(error):
@@ -285,9 +285,10 @@ class AsyncConnections:
             await self.give(await self._free.get())
 
 
-def _check(script: Script | None, answer: object) -> None:
+def _checked(script: Script | None, answer: Any) -> Any:
     """Every script answers a list that begins with the time. All else is not from our server, or not to our command."""
     if script is not None and not (
         isinstance(answer, list) and answer and isinstance(answer[0], bytes) and answer[0].isdigit()
     ):
         raise theirs.InvalidResponse("the answer is not one of bide's scripts")
+    return answer

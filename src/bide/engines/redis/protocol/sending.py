@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from struct import Struct
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+
 from bide.core.when import MAX_DELAY_MS, due_time, planned
 from bide.engines.base import Condition, Move, NewMessage, Past, Ref, Seen
 from bide.engines.redis.protocol import Arg
@@ -15,7 +17,6 @@ from bide.engines.redis.protocol.encoding import (
     Name,
     content,
     error_text,
-    full_id,
     id_text,
     id_texts,
     name_of,
@@ -50,7 +51,7 @@ _OUTCOMES: dict[bytes, Outcome] = {
 }
 _FROM = {"due": "+", "since": "-"}  # what a delay counts from, before it
 _NO_ID = b"A---------"  # of no message
-_LOCAL = Struct(f"{LOCAL}s")
+_LONGEST = str(MAX_DELAY_MS)
 _PAST = Struct(">HBI")
 _RECORD = Struct(">H")
 _OUTCOME = Struct(f"1s{LOCAL + SALT}s6s")
@@ -61,7 +62,7 @@ def when(delay: int, at: int | None) -> str:
     return str(delay) if at is None else f"@{at}"
 
 
-class Put(NamedTuple):
+class Put(msgspec.Struct, frozen=True):
     """A batch in the order in which the script is told of it."""
 
     verb: str
@@ -79,51 +80,48 @@ class Put(NamedTuple):
         return [new.operation or named[i] for i, new in enumerate(messages)]
 
 
-class PutReply(NamedTuple):
-    now: bytes
-    ceiling: bytes  # now, rounded up
-    salt: bytes
-    placed: Sequence[bytes]  # of each section the number of its topic, and the ids
-    named: Sequence[bytes]  # of each run of others in one topic its number, and what became of them
-    wall: bytes | None = None  # the server's clock, if it is behind
-
-
 def put(messages: Sequence[NewMessage]) -> Put:
     sections: dict[tuple[str, int], tuple[list[int], list[Arg]]] = {}
     others: list[int] = []
     other_args: list[Arg] = []
-    ruled = False
-    how: Arg
+    verb, topic, level = "put", None, None
+    indexes: list[int] = []
+    each: list[Arg] = []
     for i, new in enumerate(messages):
         blob, large = content(new)
         moment = str(new.delay) if new.at is None else f"@{new.at}"
         if new.key is None and new.operation is None and new.expires_in is None and new.past is None and not large:
-            section = sections.get((new.topic, new.level))
-            if section is None:
-                section = sections[new.topic, new.level] = ([], [])
-            section[0].append(i)
-            section[1].append(moment)
-            section[1].append(blob)
+            if new.topic != topic or new.level != level:  # most have those of the one before
+                topic, level = new.topic, new.level
+                indexes, each = sections.setdefault((topic, level), ([], []))
+            indexes.append(i)
+            each += (moment, blob)
         else:
             others.append(i)
-            how = new.if_exists
-            if new.max_wait is not None:
-                how, ruled = f"{how} {new.max_wait}", True
-            elif new.unique_for is not None:
-                how, ruled = f"{how} {new.unique_for}", True
-            elif new.if_exists == "merge":
-                how, ruled = f"{how} {new.largest}", True
-            elif new.past is not None:
-                how, ruled = past(new.past), True
+            how, ruled = _if_exists(new)
+            verb = "put_ruled" if ruled else "put_named" if verb == "put" else verb
             other_args += (new.topic, new.level, moment, blob, new.key or "", how, new.operation or "", large)
             other_args.append(b"" if new.within is None else within(name_of(new.within)))
-    args: list[Arg] = [str(MAX_DELAY_MS), str(len(sections))]  # text, which is sent as it is
+    args: list[Arg] = [_LONGEST, str(len(sections))]  # text, which is sent as it is
     for (topic, level), (indexes, each) in sections.items():
         args += (topic, str(level), str(len(indexes)))
         args += each
     if others:
         args += (len(others), *other_args)
-    return Put("put_ruled" if ruled else "put_named" if others else "put", sections, others, args)
+    return Put(verb, sections, others, args)
+
+
+def _if_exists(new: NewMessage) -> tuple[Arg, bool]:
+    """What becomes of others with its key, as the scripts are told it; and whether only `put_ruled` knows that."""
+    if new.max_wait is not None:
+        return f"{new.if_exists} {new.max_wait}", True
+    if new.unique_for is not None:
+        return f"{new.if_exists} {new.unique_for}", True
+    if new.if_exists == "merge":
+        return f"{new.if_exists} {new.largest}", True
+    if new.past is not None:
+        return past(new.past), True
+    return new.if_exists, False
 
 
 def past(lived: Past) -> bytes:
@@ -139,31 +137,53 @@ def within(sender: Name) -> bytes:
 
 
 def put_answer(asked: Put, messages: Sequence[NewMessage], shard: int, salt: bytes, answer: Sequence[Any]) -> list[Sent | None]:
-    reply = PutReply(*answer)
-    now, ceiling, wall = int(reply.now), int(reply.ceiling), int(reply.wall or reply.now)
-    first = shard.to_bytes(1, "big")
+    """From what the script gives: now, and now rounded up; the salt; of each section the number of its topic, and the ids; of
+    each run of others in one topic its number, and what became of them; and the server's clock, if it is behind.
+    """
+    now, ceiling, placed = int(answer[0]), int(answer[1]), answer[3]
+    wall = int(answer[5] or now) if len(answer) > 5 else now
+    if len(messages) == 1 and placed:  # as most are sent
+        [new], [digits, local] = messages, placed
+        return [Sent(id_text(_head(shard, digits) + local + salt), new.topic, _due(new, now, ceiling, wall), "created")]
     answers: dict[int, Sent | None] = {}
-    placed = iter(reply.placed)
-    for (topic, _), (indexes, _) in asked.sections.items():
-        digits, ids = next(placed), next(placed)
-        head = first + int(digits, 16).to_bytes(TOPIC, "big")
-        texts = id_texts([head + local + salt for (local,) in _LOCAL.iter_unpack(ids)])
-        for i, id in zip(indexes, texts, strict=True):
-            new = messages[i]
-            after = new.at is None  # by far the most
-            at = due_time(new.delay, None, now, ceiling) if after else planned(new.delay, new.at, now, ceiling, wall).due
-            answers[i] = Sent(id, topic, at, "created")
-    if asked.others:
-        for i, (head, letter, rest, due) in zip(asked.others, _told(shard, reply.named), strict=True):
-            outcome = _OUTCOMES.get(letter)  # none: it is absent
-            answers[i] = Sent(id_text(head + rest), messages[i].topic, int.from_bytes(due, "big"), outcome) if outcome else None
+    for at, ((topic, _), (indexes, _)) in enumerate(asked.sections.items()):
+        digits, ids = placed[2 * at : 2 * at + 2]
+        head = _head(shard, digits)
+        texts = id_texts([head + ids[each : each + LOCAL] + salt for each in range(0, len(ids), LOCAL)])
+        some = messages if len(indexes) == len(messages) else [messages[i] for i in indexes]
+        sent: list[Sent | None] = [
+            Sent(
+                id,
+                topic,
+                due_time(new.delay, None, now, ceiling) if new.at is None else _due(new, now, ceiling, wall),
+                "created",
+            )
+            for id, new in zip(texts, some, strict=True)
+        ]
+        if some is messages:
+            return sent
+        answers.update(zip(indexes, sent, strict=True))
+    for i, (head, letter, rest, due) in zip(asked.others, _told(shard, answer[4]), strict=True):
+        outcome = _OUTCOMES.get(letter)  # none: it is absent
+        answers[i] = Sent(id_text(head + rest), messages[i].topic, int.from_bytes(due, "big"), outcome) if outcome else None
     return list(map(answers.__getitem__, range(len(messages))))
+
+
+def _head(shard: int, digits: bytes) -> bytes:
+    """How the ids of a topic begin, by its number."""
+    return (shard << 8 * TOPIC | int(digits, 16)).to_bytes(1 + TOPIC, "big")
+
+
+def _due(new: NewMessage, now: int, ceiling: int, wall: int) -> int:
+    if new.at is None:  # by far the most
+        return due_time(new.delay, None, now, ceiling)
+    return planned(new.delay, new.at, now, ceiling, wall).due
 
 
 def _told(shard: int, named: Sequence[bytes]) -> Iterator[tuple[bytes, bytes, bytes, bytes]]:
     """Of each message that is not plain: how its id begins; its outcome's letter, the rest of the id, and when it is due."""
     for digits, told in zip(named[::2], named[1::2], strict=True):
-        head = shard.to_bytes(1, "big") + full_id(digits.decode(), b"")
+        head = _head(shard, digits)
         for letter, rest, due in _OUTCOME.iter_unpack(told):
             yield head, letter, rest, due
 

@@ -89,13 +89,13 @@ class Connection:
                 if driver is None:
                     driver = self._server.connect(within=within)
                     self._version = self._server.version
-                answer = self._ask(driver, command, None if insist else within, as_write=as_write)
-                _check(script, answer)
+                answer = _checked(script, self._ask(driver, command, None if insist else within, as_write=as_write))
                 presence.answer(self)
                 if confirmation is not None:
                     self._confirm(driver, confirmation, keys[0], answer, tries, insist=insist)
                 self._driver = driver
-                presence.find(looked=script is None or script.name in LOOKS)
+                if presence.since:
+                    presence.find(looked=script is None or script.name in LOOKS)
                 return answer
             except theirs.ResponseError as error:
                 if script is not None and missing_script(error):
@@ -283,9 +283,10 @@ class Connections:
             self.give(self._free.get())
 
 
-def _check(script: Script | None, answer: object) -> None:
+def _checked(script: Script | None, answer: Any) -> Any:
     """Every script answers a list that begins with the time. All else is not from our server, or not to our command."""
     if script is not None and not (
         isinstance(answer, list) and answer and isinstance(answer[0], bytes) and answer[0].isdigit()
     ):
         raise theirs.InvalidResponse("the answer is not one of bide's scripts")
+    return answer
