@@ -492,8 +492,8 @@ async def test_a_lease_that_is_lost_does_not_stop_the_batch_and_only_its_message
     async with working(memory) as worker:
         await soon(begun.wait())
         under_way = worker._service._under_way  # type: ignore[union-attr]
-        taken = next(each for each in under_way if each.delivery.id == sent[1].id)
-        under_way._lost(taken.delivery.hold)
+        member = next(each for each in under_way if each.delivery.id == sent[1].id)
+        under_way._lost(member.taken, member.place)
         gate.set()
 
         async def ended() -> bool:

@@ -161,7 +161,7 @@ async def test_an_end_that_a_ctrl_c_in_a_hook_kept_back_is_told_in_the_last_word
 
     engine: Any = SimpleNamespace(settle=settle)
     handling: Any = object()
-    settling = Settling(engine, lambda *told: settled.append(told))
+    settling = Settling(engine, lambda handlings: None, lambda *told: settled.append(told))
     end = End("a", "id", "token", "done")
     line = settling._lines[None] = Line(None, settling)
     line.waiting.append((handling, end))

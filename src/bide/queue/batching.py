@@ -120,6 +120,15 @@ class Collector(abc.ABC, Generic[E]):
     def put(self, entry: E) -> None:
         self.put_in(self.part_of(entry), entry)
 
+    def put_all(self, entries: Sequence[E]) -> None:
+        """The same for several at once."""
+        if self.part_of(entries[0]) is not None:
+            for entry in entries:
+                self.put(entry)
+            return
+        self.put(entries[0])
+        self._lines[None].waiting.extend(entries[1:])
+
     def put_in(self, part: Hashable, entry: E) -> None:
         line = self._lines.get(part)
         if line is None:

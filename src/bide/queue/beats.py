@@ -1,9 +1,10 @@
 """What the heartbeat renews: deliveries, and places in gates, which have leases alike."""
 
+import abc
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from bide.engines.base import MAX_BATCH, Hold
 from bide.engines.gates import Held
@@ -21,16 +22,19 @@ class Beat:
     any more: it can't be, or its delivery was dropped.
     """
 
-    __slots__ = ("_extended", "_renewed", "holds", "lease_ms", "lost", "next", "until")
+    __slots__ = ("_extended", "_lost", "_renewed", "holds", "lease_ms", "next", "until")
 
-    def __init__(self, holds: Iterable[Lease], lease_ms: int, until: int, lost: Callable[[Any], None]) -> None:
+    def __init__(self, holds: Iterable[Lease], lease_ms: int, until: int, lost: Callable[..., None]) -> None:
         """Either all are deliveries, or all are places."""
         self.holds: dict[Lease, None] = dict.fromkeys(holds)
         self.lease_ms: int = lease_ms
         self.until: int = until
-        self.lost: Callable[[Any], None] = lost
+        self._lost = lost
         self._extended: dict[Lease, float] = {}  # until when at least, by time.monotonic(), where a user wants that
         self.renewed(until)
+
+    def lost(self, hold: Lease) -> None:
+        self._lost(hold)
 
     def put_off(self, beats: int) -> None:
         self.next: float = time.monotonic() + self.lease_ms / 1000 / beats
@@ -66,6 +70,42 @@ class Beat:
     def late(self) -> bool:
         """Whether it should have been renewed by now, and was not."""
         return time.monotonic() - self._renewed > self.lease_ms / 1000 / 2
+
+
+class ClaimBeat(Beat, abc.ABC):
+    """Those of one claim. They are named once a renewal is due: most of them have ended by then.
+
+    The heartbeat's lock is held around all but `lost`.
+    """
+
+    __slots__ = ("_holds", "_places")
+
+    def __init__(self, lease_ms: int, until: int, lost: Callable[..., None]) -> None:
+        """`lost` is told of the place of a message."""
+        super().__init__((), lease_ms, until, lost)
+        self._places: dict[Lease, int] | None = None
+
+    @property
+    def holds(self) -> dict[Lease, None]:
+        if self._places is None:
+            self._places = self.named()
+            self._holds = dict.fromkeys(self._places)
+        return self._holds
+
+    @holds.setter
+    def holds(self, value: dict[Lease, None]) -> None:
+        self._holds = value
+
+    @abc.abstractmethod
+    def named(self) -> dict[Lease, int]:
+        """The leases of what has not ended, and their places."""
+
+    @abc.abstractmethod
+    def end(self, places: Sequence[int]) -> bool:
+        """What is at these places has ended. Whether that was all."""
+
+    def lost(self, hold: Lease) -> None:
+        self._lost(self, (self._places or {})[hold])
 
 
 class Places(Beat):

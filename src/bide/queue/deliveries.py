@@ -3,10 +3,12 @@
 import asyncio
 import gc
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
+
+import msgspec
 
 from bide.clock import epoch_ms
 from bide.core.options import MAX_ATTEMPTS
@@ -43,6 +45,16 @@ running: ContextVar[Callable[[], Any]] = ContextVar("bide_present")
 """Gives the delivery in the handler's colour, or those of a batch."""
 
 D = TypeVar("D")
+
+
+class Read(msgspec.Struct, frozen=True, gc=False):
+    """What a claim has brought and could be read."""
+
+    messages: Sequence[Claimed]
+    arguments: Sequence[dict[str, Any] | None]  # of their handlers, where these were read from JSON
+    bodies: Sequence[Any]  # UNREAD there
+    now: int  # the engine's time, when it handed them out
+    at_work: float | None  # since when, by time.monotonic(), if somebody listens to events
 
 
 class Together(list[D]):

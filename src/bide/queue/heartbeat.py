@@ -13,7 +13,7 @@ from bide.engines.registry import Source
 from bide.engines.sync import Engine
 from bide.errors import BideError, OutcomeUnknown
 from bide.logs import Log
-from bide.queue.beats import BEATS, Asked, Beat, Began, Lease, Part, Places, parts
+from bide.queue.beats import BEATS, Asked, Beat, Began, ClaimBeat, Lease, Part, Places, parts
 
 _log = Log("bide.heartbeat")
 IDLE = 1.0  # seconds that the thread stays when it holds nothing
@@ -165,6 +165,11 @@ class Heartbeat:
                 beat.holds.pop(hold, None)
                 if not beat.holds:
                     self._beats.pop(beat, None)
+
+    def end(self, beat: ClaimBeat, places: Sequence[int]) -> None:
+        with self._lock:
+            if beat.end(places):
+                self._beats.pop(beat, None)
 
     def drop(self, beat: Beat, hold: Hold) -> None:
         """A delivery was dropped without being ended: renew its lease no longer, and say so.

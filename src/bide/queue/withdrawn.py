@@ -44,7 +44,7 @@ class Fate:
         return told
 
 
-class Lot:
+class Sought:
     """One message, or all that wait with a key."""
 
     def __init__(self, which: Ref) -> None:
@@ -77,9 +77,9 @@ class Lot:
 
 
 class Withdrawn(NamedTuple):
-    """One message of a lot."""
+    """One of the messages that a name means."""
 
-    lot: Lot
+    named: Sought
     stored: Stored
     fate: Fate
 
@@ -89,16 +89,16 @@ class Withdrawn(NamedTuple):
         return not self.stored.attempt
 
     def fail(self, error: BideError) -> None:
-        """In the queue. If others of the lot may fail alike, they are not tried."""
+        """In the queue. If others of that name may fail alike, they are not tried."""
         self.fate.error = error
         if not is_refused(error):
-            self.lot.failed = self.lot.failed or error
+            self.named.failed = self.named.failed or error
 
     def leave(self, result: Told) -> None:
         """The queue was not asked. `result`: of taking it out of the outbox."""
         if self.fate.error is not None:
             said = "It is cancelled in the outbox. " if result is CancelResult.CANCELLED else ""
-            if self.lot.keyed:
+            if self.named.keyed:
                 said += "Whether the queue has it, or another message with its key, is not known: cancel again by the key."
             elif result in (CancelResult.CANCELLED, CancelResult.GONE):
                 said += "Whether the queue has it is not known."

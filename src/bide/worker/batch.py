@@ -29,7 +29,7 @@ class Gathering:
         self._open: dict[str, _Open] = {}  # by topic
 
     def put(self, handling: Handling) -> None:
-        batch, topic = handling.task.batch, handling.delivery.claimed.topic
+        batch, topic = handling.task.batch, handling.topic
         assert batch is not None
         gathered = self._open.get(topic)
         if gathered is None:
@@ -82,7 +82,7 @@ class Batches:
     def takes(self, handling: Handling) -> bool:
         """Gather a message, unless it can't be read: then it fails by itself."""
         try:
-            handling.delivery.arguments = handling.arguments()
+            handling.read()
         except Unread:
             return False
         if self._stopping.is_set():
@@ -102,7 +102,7 @@ class Batches:
                 self._ended(each, RELEASED, by_itself=False)
         members = [each for each in gathered if not each.told]
         if members:
-            topic = members[0].delivery.claimed.topic
+            topic = members[0].topic
             self._slots.begin_batch(topic, len(members))
             runner = asyncio.Task(self._run(topic, batches_of(members)), loop=self._loop)
             for each in members:

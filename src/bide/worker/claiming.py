@@ -105,16 +105,16 @@ class Claiming:
             claim = await self._engine.claim([], 1, self._lease_ms, request=killed.request)
             last = [each for each in claim.messages if in_last_attempt(each) and each.id not in here]
             known = replace(claim, messages=[each for each in last if each.topic in readers])
-            found = await self._receiver.opener.open(known, asked, readers)
-            if found:
+            found = await self._receiver.opener.read(known, asked, readers)
+            if found.messages:
                 slot, _ = self._names.begin()
-                self._names.hold(slot, len(found))
+                self._names.hold(slot, len(found.messages))
                 self._under_way.begin(found, slot, asked.until or 0, Outcome("dead", 0, killed.reason))
         if unknown := [each for each in last if each.topic not in readers]:
             await self._engine.settle([burial(each, killed.reason, claim.now) for each in unknown])
         if not claim.more:
             self._killed.remove(killed)
-        return len(found)
+        return len(found.messages)
 
     async def _round(self) -> None:
         """Ask for all that there is room for; sleep if that was all there was."""
@@ -162,10 +162,10 @@ class Claiming:
                 await self._answered(claim, slot, asked)
 
     async def _answered(self, claim: Claim, slot: int, asked: Asked) -> None:
-        found = await self._receiver.opener.open(claim, asked, self._under_way.readers)
+        found = await self._receiver.opener.read(claim, asked, self._under_way.readers)
         self._unsure.pop()
-        self._names.hold(slot, len(found))
-        if found:
+        self._names.hold(slot, len(found.messages))
+        if found.messages:
             self._under_way.begin(found, slot, asked.until or 0)
 
     async def _full(self, timeout: float) -> None:

@@ -3,12 +3,14 @@
 import asyncio
 import time
 from collections.abc import Callable, Hashable, Sequence
-from operator import itemgetter
+from itertools import groupby
+from operator import attrgetter, itemgetter
 from typing import NamedTuple, TypeAlias
 
 from bide.core.amounts import plural
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, End, Ended
+from bide.engines.lots import Acks, done
 from bide.errors import ConfirmTimeout, EngineError, OutcomeUnknown
 from bide.logs import Log
 from bide.queue.batching import LOOK, Collector, Line
@@ -18,8 +20,9 @@ from bide.worker.retry import Retrying, refused
 
 _log = Log("bide.worker")
 
-Entry: TypeAlias = tuple[Handling, End]
-_end = itemgetter(1)
+Entry: TypeAlias = tuple[Handling, End | None]
+"""A message and its end; None where its lot tells that it is done."""
+_end, _lot = itemgetter(1), attrgetter("taken.lot")
 MOST = 10 * MAX_BATCH  # ends that wait for parts of the engine, also for one that does not answer
 AGAIN = 60.0  # seconds between two warnings of ends that were not confirmed
 
@@ -33,8 +36,16 @@ class Refused(NamedTuple):
 class Settling(Collector[Entry]):
     """The leases are renewed meanwhile."""
 
-    def __init__(self, engine: AsyncEngine, settled: Callable[[Sequence[Entry], Sequence[Ended]], None]) -> None:
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        returned: Callable[[Sequence[Handling]], None],
+        settled: Callable[[Sequence[Entry], Sequence[Ended]], None],
+    ) -> None:
         super().__init__()
+        self._tell_returned = returned
+        self._returned: list[Handling] = []
+        self._loop = asyncio.get_running_loop()
         self._engine = engine
         self._settled = settled
         self._retrying = Retrying("end deliveries")
@@ -43,7 +54,19 @@ class Settling(Collector[Entry]):
 
     def __len__(self) -> int:
         """Ends that the engine has not answered."""
-        return sum(len(line.waiting) + len(line.under_way) for line in self.lines)
+        return len(self._returned) + sum(len(line.waiting) + len(line.under_way) for line in self.lines)
+
+    def returned(self, handling: Handling) -> None:
+        """The handler of a plain task has returned. What has returned by the loop's next turn is put together."""
+        if not self._returned:
+            self._loop.call_soon(self.gather)
+        self._returned.append(handling)
+
+    def gather(self) -> None:
+        if gathered := self._returned:
+            self._returned = []
+            self.put_all([(each, None if each.taken.lot is not None else done(each.claimed)) for each in gathered])
+            self._tell_returned(gathered)
 
     @property
     def crowded(self) -> bool:
@@ -51,11 +74,14 @@ class Settling(Collector[Entry]):
         return any(len(line.waiting) >= MAX_BATCH and not line.stalled for line in self.lines) or len(self) >= MOST
 
     def part_of(self, entry: Entry) -> Hashable:
-        return self._engine.part_of(entry[1])
+        return self._engine.part_of(_end_of(entry))
 
     def decided(self) -> list[End]:
         """What the engine has not answered, for whoever tells it in this worker's place."""
-        return [end for line in self.lines for _, end in [*line.under_way, *line.waiting]]
+        return [
+            *[_end_of(each) for line in self.lines for each in [*line.under_way, *line.waiting]],
+            *[done(each.claimed) for each in self._returned],
+        ]
 
     async def drain(self, ending: Ending) -> int:
         """See all through, for as long as the stop has left but for closing; how many are left.
@@ -63,6 +89,7 @@ class Settling(Collector[Entry]):
         If only parts of the engine are to be told that do not answer, while others do, they are given up sooner.
         """
         loop = asyncio.get_running_loop()
+        self.gather()
         until = loop.time() + max(LAST_WORDS, ending.overtime - CLOSING)
         while lines := [line for line in self.lines if line.waiting or line.under_way]:
             late = min(until, ending.silence) if all(line.stalled for line in lines) else until
@@ -73,7 +100,7 @@ class Settling(Collector[Entry]):
 
     async def one_call(self, line: Line[Entry], batch: list[Entry]) -> None:
         try:
-            answers = await self._engine.settle(list(map(_end, batch)))
+            answers = await self._engine.settle(_ends_of(batch))
         except ConfirmTimeout as error:
             answers = self._sent(batch, error)
         except EngineError as error:
@@ -116,6 +143,18 @@ class Settling(Collector[Entry]):
             self._told = time.monotonic()
             _log.warning("The ends of %s were not confirmed, so far: %s", plural(self.unconfirmed, "message"), error)
         return [answer or "done" for answer in told]
+
+
+def _end_of(entry: Entry) -> End:
+    handling, end = entry
+    return end or done(handling.claimed)
+
+
+def _ends_of(batch: Sequence[Entry]) -> Sequence[End]:
+    if any(map(_end, batch)):
+        return list(map(_end_of, batch))
+    runs = groupby([each for each, _ in batch], _lot)
+    return Acks([(lot, [each.place for each in some]) for lot, some in runs if lot is not None])
 
 
 def _parted(

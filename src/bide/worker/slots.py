@@ -214,19 +214,14 @@ class Slots:
         else:
             self._change(topic, batched, gathering=count)
 
-    def give_back(self, topic: str) -> None:
-        """The place of a message. One that is handled in a batch does not begin."""
+    def give_back(self, topic: str, count: int = 1) -> None:
+        """The places of so many messages. One that is handled in a batch does not begin."""
         if topic in self._limited:
             self._limited[topic].given_back()
         if topic in self._batched:
-            self._change(topic, self._batched[topic], gathering=-1)
-            return
-        held = self._held[topic]
-        self._held[topic] = held - 1
-        if held > self._kept.get(topic, 0):
-            self._free += 1
-            if topic in self._in_threads:
-                self._free_threads += 1
+            self._change(topic, self._batched[topic], gathering=-count)
+        else:
+            self._hold(topic, -count)
 
     def begin_batch(self, topic: str, messages: int) -> None:
         self._change(topic, self._batched[topic], gathering=-messages, running=1)

@@ -4,31 +4,31 @@ import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from bide.engines.base import MAX_BATCH, Ended, Hold
+from bide.engines.base import MAX_BATCH, Ended
 from bide.logs import Log
 from bide.queue import AsyncDelivery, Delivery
 from bide.queue.aio.opened import AsyncOpened
 from bide.queue.aio.opening import Reader
 from bide.queue.aio.planning import AsyncPlanner
 from bide.queue.attempts import Raised
-from bide.queue.beats import Beat
-from bide.queue.deliveries import PLANNED
+from bide.queue.deliveries import PLANNED, Read
 from bide.queue.run import StepName, first_step
 from bide.queue.run.aio.limits import AsyncLimitsStep
 from bide.queue.run.aio.overdue import AsyncOverdueStep
 from bide.queue.run.aio.schedule import AsyncScheduleStep
 from bide.queue.run.call import Handlers, OnDeadStep, raised
-from bide.queue.run.message import Handling, Taken, about, name
+from bide.queue.run.message import Handling, about, name
 from bide.queue.setup import Setup
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, spent, unanswered
 from bide.worker.batch import Batches
 from bide.worker.claim_log import ClaimLog, Names
 from bide.worker.keeping import Keeping
+from bide.worker.leased import Common, Leased
 from bide.worker.leaving import Leaving
 from bide.worker.planning import Planning
 from bide.worker.settling import Entry, Settling
@@ -39,8 +39,7 @@ from bide.worker.telling import tell, tell_lost, tell_place_lost
 _log = Log("bide.worker")
 LONGEST = 0.005  # seconds that a slice should take, unless a single handler takes longer
 FIRST = 16  # handlers, before it is known how long they take
-_hold, _topic, _slot = attrgetter("hold"), attrgetter("claimed.topic"), attrgetter("taken.slot")
-_lease = attrgetter("taken.beat", "delivery.hold")
+_topic, _taken = attrgetter("topic"), attrgetter("taken")
 
 
 class Slices:
@@ -112,19 +111,18 @@ class UnderWay:
         self.readers: Mapping[str, Reader] = {topic: task.arguments.of_json for topic, task in served.items()}
         self._slots = slots
         self._names = names
-        self._lease_ms = lease_ms
         self._handlers = handlers
         self._thread_ready = thread_ready  # whether the machine has a thread to give
         self._stopping = stopping
-        self._in_sync = in_sync
         self.freed: Callable[[], None] = _nobody  # called whenever a message has left a place
-        self._handlings: dict[Hold, Handling] = {}
+        self._common = Common(opened.heartbeat, opened.receiver.opener, in_sync, lease_ms, self._lost_soon)
+        self._claims: dict[Leased, None] = {}
         self.done: int = 0
         self.failed: int = 0
         self.given_back: int = 0  # since it was told to stop
         self._on_dead = OnDeadStep(_log, opened.engine)
         self.batches: Batches = Batches(handlers, thread_ready, self._on_dead, slots, stopping, self.ended, self.room_changed)
-        self.settling: Settling = Settling(opened.engine, self._settled)
+        self.settling: Settling = Settling(opened.engine, self._returned, self._settled)
         self.leaving: Leaving = Leaving(opened.engine)
         self.keeping: Keeping = Keeping(opened, setup.envelope, self.gives_way)
         self._slices = Slices(self._handle, self._loop)
@@ -140,14 +138,14 @@ class UnderWay:
         }
 
     def __len__(self) -> int:
-        return len(self._handlings)
+        return sum(len(taken.handlings) for taken in self._claims)
 
     def __iter__(self) -> Iterator[Handling]:
         """Any thread may ask."""
-        return iter(list(self._handlings.values()))
+        return iter([each for taken in list(self._claims) for each in list(taken.handlings.values())])
 
     def ids(self) -> set[str]:
-        return {each.delivery.id for each in self._handlings.values()}
+        return {each.claimed.id for each in self}
 
     def drop(self) -> None:
         """Give up what the engine could not be told: leases and places end by themselves."""
@@ -156,33 +154,42 @@ class UnderWay:
         for part in (self.entrance, self.keeping, self.leaving, self.settling):
             part.drop()
 
-    def begin(self, claimed: Sequence[AsyncDelivery], slot: int, until: int, doomed: Outcome | None = None) -> None:
+    def begin(self, read: Read, slot: int, until: int, doomed: Outcome | None = None) -> None:
         """Call the handlers of what one claim has brought, whose leases do not end before `until`; or bury all, if `doomed`."""
-        beat = Beat(map(_hold, claimed), self._lease_ms, until, self._lost_soon)
-        self._heartbeat.add(beat)
-        served = self._served
-        heartbeat = self._heartbeat
-        shared = Taken(self._in_sync, partial(heartbeat.remove, beat), partial(heartbeat.extended, beat), beat, slot)
-        handlings = [Handling(each, served[each.claimed.topic], shared) for each in claimed]
-        self._handlings.update(zip(map(_hold, claimed), handlings, strict=True))
-        for topic, count in Counter(map(_topic, claimed)).items():
+        taken, served = Leased(self._common, read, slot=slot, until=until), self._served
+        lot = taken.lot
+        topics = lot.topics if lot is not None else list(map(_topic, read.messages))
+        handlings = [
+            Handling(taken, place, served[topic], topic, given)
+            for place, (topic, given) in enumerate(zip(topics, read.arguments, strict=True))
+        ]
+        if lot is None:
+            for handling, claimed, body in zip(handlings, read.messages, read.bodies, strict=True):
+                handling.known, handling.body = claimed, body
+        taken.handlings.update(enumerate(handlings))
+        self._claims[taken] = None
+        self._heartbeat.add(taken)
+        for topic, count in Counter(topics).items():
             self._slots.take(topic, count)
-        at_once: list[Handling] = []
-        for handling in handlings:
-            delivery = handling.delivery
-            headers, attempt = delivery.claimed.headers, delivery.claimed.attempt
-            if doomed is not None:
-                handling.doomed = doomed
-                self.refused(handling, doomed)
-            elif attempt > 1 and (over := spent(attempt, delivery.most)) is not None:
-                self.refused(handling, over)
-            elif handling.task.at_once and not (headers and PLANNED in headers):
-                at_once.append(handling)
-            elif (step := first_step(handling.task, delivery.claimed, delivery.now)) is not None:
-                self.steps[step].put(handling)
-            else:
-                self.goes_on(handling)
+        odd = range(len(topics)) if lot is None or doomed is not None else lot.odd
+        at_once = [each for each in handlings if (each.task.at_once and each.place not in odd) or self._at_once(each, doomed)]
         self._slices.put(at_once)
+
+    def _at_once(self, handling: Handling, doomed: Outcome | None) -> bool:
+        """Whether the handler of a message can be called now; else it takes the steps that come before."""
+        claimed, task = handling.claimed, handling.task
+        if doomed is not None:
+            handling.doomed = doomed
+            self.refused(handling, doomed)
+        elif claimed.attempt > 1 and (over := spent(claimed.attempt, handling.most)) is not None:
+            self.refused(handling, over)
+        elif task.at_once and not (claimed.headers and PLANNED in claimed.headers):
+            return True
+        elif (step := first_step(task, claimed, handling.delivery.now)) is not None:
+            self.steps[step].put(handling)
+        else:
+            self.goes_on(handling)
+        return False
 
     def goes_on(self, handling: Handling) -> None:
         """No schedule and no catch_up holds a message back: the limits of its task may."""
@@ -196,7 +203,7 @@ class UnderWay:
         if handling.aside:  # then there may be more than places, but no more is taken
             handling.aside = False
             self._aside -= 1
-            self._slots.take(handling.delivery.claimed.topic)
+            self._slots.take(handling.topic)
         if handling.task.batch is not None and self.batches.takes(handling):
             return
         self._slices.put([handling])
@@ -215,14 +222,14 @@ class UnderWay:
 
     def set_aside(self, handling: Handling) -> None:
         """It needs a part of the engine that does not answer, while others may: it comes again."""
-        self.ended(handling, unanswered(handling.delivery.claimed, handling.delivery.now), by_itself=False)
+        self.ended(handling, unanswered(handling.claimed, handling.delivery.now), by_itself=False)
 
     def gives_way(self, handling: Handling) -> None:
         """It waits for the answer of a part of the engine that is silent, while others may answer: without a place."""
         if not handling.told and not handling.aside and handling.batch is None and self._aside < MAX_BATCH:
             handling.aside = True
             self._aside += 1
-            self._slots.give_back(handling.delivery.claimed.topic)
+            self._slots.give_back(handling.topic)
             self.freed()
 
     async def _bury(self, handling: Handling, became: Outcome) -> None:
@@ -245,12 +252,17 @@ class UnderWay:
     async def _handle(self, handling: Handling) -> None:
         """One message, from the call of its handler until its end is on its way to the engine."""
         runner = handling.runner
+        plain = False  # it has returned, and there is nothing else to see to
         became: Outcome | None = RELEASED  # by Ctrl-C, which ends the loop: the message is given back with the rest
         error: BaseException | None = None
         try:
-            if handling.why is None and not self._stopping.is_set() and (handling.task.is_async or self._thread_ready()):
+            if not (handling.why or self._stopping.is_set()) and (handling.task.is_async or self._thread_ready()):
                 try:
                     await self._handlers.call(handling)
+                    if self._handlers.here() and handling.returned():
+                        plain = True
+                        self.settling.returned(handling)
+                        return
                     if handling.deadline is not None:
                         self._handlers.returned(handling)
                 except BaseException as by:
@@ -261,7 +273,9 @@ class UnderWay:
         finally:
             if handling.alarm is not None:
                 handling.silence()
-            if asyncio.current_task(self._loop) is runner:  # else the loop has gone, and drops what was left in it
+            if (
+                not plain and asyncio.current_task(self._loop) is runner
+            ):  # else the loop has gone, and drops what was left in it
                 handling.runner = None  # or the two would hold each other, and wait for the garbage collector
                 self.ended(handling, became, by_itself=handling.ended, raised=None if error is None else Raised(error))
         if error is not None:
@@ -281,7 +295,7 @@ class UnderWay:
             return
         handling.told = True
         if handling.task.at_once:
-            self._slots.give_back(handling.delivery.claimed.topic)
+            self._slots.give_back(handling.topic)
         else:
             self._leave(handling)
         if became is None or by_itself:
@@ -290,8 +304,14 @@ class UnderWay:
                 self._subscriptions.ended([handling.delivery.end("release")], ["lost"])
             self._forget([handling])
         else:
-            end = handling.delivery.end("done") if became is DONE else handling.delivery.end(*became, raised=raised)
+            end = handling.done() if became is DONE else handling.delivery.end(*became, raised=raised)
             self.settling.put((handling, end))
+        self.freed()
+
+    def _returned(self, handlings: Sequence[Handling]) -> None:
+        """Handlers of plain tasks have returned: their places are free."""
+        for topic, count in Counter([each.topic for each in handlings]).items():
+            self._slots.give_back(topic, count)
         self.freed()
 
     def _leave(self, handling: Handling) -> None:
@@ -299,11 +319,11 @@ class UnderWay:
         if handling.places is not None:
             self.leaving.leave(self._heartbeat, handling.places)
             handling.places = None
-            self._slots.place_left(handling.delivery.claimed.topic)
+            self._slots.place_left(handling.topic)
         if handling.aside:
             self._aside -= 1
         elif handling.batch is None:
-            self._slots.give_back(handling.delivery.claimed.topic)
+            self._slots.give_back(handling.topic)
 
     def _settled(self, batch: Sequence[Entry], answers: Sequence[Ended]) -> None:
         """The engine has answered the ends of deliveries."""
@@ -311,7 +331,7 @@ class UnderWay:
             if answer == "lost":
                 if handling.why != "lost":
                     tell_lost(handling.delivery, "its handler had ended by then")
-            elif end.verdict == "done":
+            elif end is None or end.verdict == "done":
                 self.done += 1
             elif end.verdict != "release":
                 self.failed += 1
@@ -322,19 +342,22 @@ class UnderWay:
 
     def _forget(self, handlings: Sequence[Handling]) -> None:
         """Nothing is left to be done about these."""
-        for each in handlings:
-            self._handlings.pop(each.delivery.hold, None)
-            each.delivery.ended = True
-        for slot, count in Counter(map(_slot, handlings)).items():
-            self._names.let_go(slot, count)
-        self._heartbeat.remove_all(map(_lease, handlings))
+        for taken, some in groupby(handlings, _taken):
+            ended = list(some)
+            for each in ended:
+                if each.made is not None:
+                    each.made.ended = True
+            self._heartbeat.end(taken, [each.place for each in ended])
+            self._names.let_go(taken.slot, len(ended))
+            if not taken.handlings:
+                del self._claims[taken]
 
-    def _lost_soon(self, hold: Hold) -> None:
+    def _lost_soon(self, taken: Leased, place: int) -> None:
         """Called by the heartbeat's thread."""
-        self._loop.call_soon_threadsafe(self._lost, hold)
+        self._loop.call_soon_threadsafe(self._lost, taken, place)
 
-    def _lost(self, hold: Hold) -> None:
-        handling = self._handlings.get(hold)
+    def _lost(self, taken: Leased, place: int) -> None:
+        handling = taken.handlings.get(place)
         if handling is not None and not handling.told and not handling.ending:  # else it is its own end that was met
             handling.stop("lost")
             tell_lost(handling.delivery, "its handler is told to stop" if handling.batch is None else "its batch goes on")

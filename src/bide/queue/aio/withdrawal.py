@@ -11,7 +11,7 @@ from bide.engines.base import MAX_BATCH, Capabilities, Ref
 from bide.errors import BideError, OutcomeUnknown, Unsupported
 from bide.queue import outbox
 from bide.queue.aio.waiting import AsyncWaiting, Bring
-from bide.queue.withdrawn import Brought, Failures, Fate, Lot, Told, Withdrawn, is_refused, is_untouched, reason
+from bide.queue.withdrawn import Brought, Failures, Fate, Sought, Told, Withdrawn, is_refused, is_untouched, reason
 from bide.types import CancelResult, Sent
 
 Cancel: TypeAlias = Callable[[Sequence[Ref]], Awaitable[list[CancelResult]]]
@@ -29,7 +29,7 @@ class AsyncWithdrawal:
         self._cancel_there = cancel
         self._queue = queue
         self._failures: Failures = {}
-        self._lots: dict[Ref, Lot] = {}
+        self._meant: dict[Ref, Sought] = {}
         self._fates: dict[Ref, Fate] = {}  # by the ids of what is asked for, and of all that waits with it
         self._missing: list[str] = []
         self._alone = 0  # how many have failed in the outbox when they were tried alone
@@ -57,7 +57,7 @@ class AsyncWithdrawal:
         return [self._told(which, failed) for which in refs[:tried]]
 
     def _told(self, which: Ref, failed: BideError | None) -> Told:
-        return (self._fates.get(which) or self._lots.get(which) or Fate(None, failed)).told()
+        return (self._fates.get(which) or self._meant.get(which) or Fate(None, failed)).told()
 
     async def _cancel_joined(self, which: Ref, connection: object) -> None:
         if which in self._fates:
@@ -75,7 +75,7 @@ class AsyncWithdrawal:
         )
         self._fates[which] = Fate(None, Unsupported(text))
 
-    async def _look(self, refs: Sequence[Ref]) -> list[Lot]:
+    async def _look(self, refs: Sequence[Ref]) -> list[Sought]:
         """What waits for these, but for what waits with one that was looked for before."""
         ids = list(dict.fromkeys(which.id for which in refs if which.id is not None))
         found = dict(zip(ids, await self._waiting.find(ids) if ids else (), strict=True))
@@ -84,20 +84,20 @@ class AsyncWithdrawal:
         keys = [which for which in dict.fromkeys((*refs, *names)) if which.id is None]
         if keys:
             there |= {each.id: each for each in await self._waiting.of({outbox.name(which) for which in keys})}
-        lots = {which: self._lots.setdefault(which, Lot(which)) for which in keys}
+        meant = {which: self._meant.setdefault(which, Sought(which)) for which in keys}
         for id in sorted(there):
             name = Ref(outbox.PREFIX + id)
             which = outbox.meant(name, there[id])
-            lot = lots[which] = self._lots.setdefault(which, Lot(which))
-            lot.add(there[id])
-            self._fates[name] = lot.fates[id]
+            named = meant[which] = self._meant.setdefault(which, Sought(which))
+            named.add(there[id])
+            self._fates[name] = named.fates[id]
         for asked, stored in found.items():
             self._fates[Ref(asked)] = self._unknown if stored is None else self._fates[Ref(outbox.PREFIX + stored.id)]
         self._missing += [asked for asked, stored in found.items() if stored is None]
-        return list(lots.values())
+        return list(meant.values())
 
-    async def _withdraw(self, lots: Sequence[Lot]) -> None:
-        while some := [lot.waiting.popleft() for lot in lots if lot.waiting]:
+    async def _withdraw(self, meant: Sequence[Sought]) -> None:
+        while some := [named.waiting.popleft() for named in meant if named.waiting]:
             here = [piece for piece in some if piece.stored.state == "dead"]
             pending = [piece for piece in some if piece.stored.state != "dead"]
             if self._queue.idempotent:
@@ -108,21 +108,21 @@ class AsyncWithdrawal:
                     piece.fate.result = CancelResult.RUNNING
             for piece, told in zip(here, await self._here(here, self._cancel_unclaimed), strict=True):
                 piece.fate.result, piece.fate.error = (None, told) if isinstance(told, BideError) else (told, None)
-        keyed = [lot for lot in lots if lot.keyed and lot.failed is None and (self._queue.cancel or not lot.fates)]
-        await self._cancel([lot.there for lot in keyed], [lot.which for lot in keyed])
+        keyed = [named for named in meant if named.keyed and named.failed is None and (self._queue.cancel or not named.fates)]
+        await self._cancel([named.there for named in keyed], [named.which for named in keyed])
         if not self._queue.idempotent:
-            await self._miss([lot for lot in lots if not lot.keyed and lot.told() is CancelResult.GONE])
+            await self._miss([named for named in meant if not named.keyed and named.told() is CancelResult.GONE])
 
     async def _hand_on(self, some: Sequence[Withdrawn]) -> list[Withdrawn]:
         """And cancel it in the queue. Gives those that can't be there: the queue refuses them, and no relay had them."""
-        asked = [piece for piece in some if piece.lot.failed is None]
+        asked = [piece for piece in some if piece.named.failed is None]
         answers = await self._bring([piece.stored for piece in asked], True, self._failures) if asked else ()
         brought: dict[str, Brought] = {piece.stored.id: sent for piece, sent in zip(asked, answers, strict=True)}
         there: list[tuple[Withdrawn, Ref]] = []
         left: list[Withdrawn] = []
         never: list[Withdrawn] = []
         for piece in some:
-            sent = brought.get(piece.stored.id, piece.lot.failed)
+            sent = brought.get(piece.stored.id, piece.named.failed)
             if isinstance(sent, Sent):
                 there.append((piece, Ref(sent.id)))
             elif sent is None:
@@ -162,8 +162,8 @@ class AsyncWithdrawal:
 
     async def _leave(self, left: Sequence[Withdrawn]) -> None:
         """The queue has taken nothing, but may have it from a relay. It stays if nothing could name it in the queue."""
-        keyed = [piece for piece in left if piece.lot.keyed]
-        new = [piece for piece in left if piece.new and not piece.lot.keyed]
+        keyed = [piece for piece in left if piece.named.keyed]
+        new = [piece for piece in left if piece.new and not piece.named.keyed]
         told = [*await self._here(keyed, self._waiting.take_out), *await self._here(new, self._cancel_unclaimed)]
         gone = {piece.stored.id: each for piece, each in zip(keyed + new, told, strict=True)}
         for piece in left:
@@ -184,10 +184,10 @@ class AsyncWithdrawal:
             return told or [error]
         return told
 
-    async def _miss(self, gone: Sequence[Lot]) -> None:
+    async def _miss(self, gone: Sequence[Sought]) -> None:
         """A relay may have handed them on meanwhile, to a queue that can't tell."""
-        self._fates |= {lot.which: Fate() for lot in gone}
-        ids = [id for lot in gone if (id := lot.which.id) is not None]
+        self._fates |= {named.which: Fate() for named in gone}
+        ids = [id for named in gone if (id := named.which.id) is not None]
         for id, stored in zip(ids, await self._waiting.find(ids) if ids else (), strict=True):
             self._fates[Ref(id)] = self._unknown if stored is None else Fate(CancelResult.GONE)
             self._missing += [id] if stored is None else []

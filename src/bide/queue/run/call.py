@@ -78,14 +78,18 @@ class Handlers:
 
     def _begins(self, handling: Handling) -> None:
         running.set(handling.present)
-        if handling.delivery.at_work is not None:
+        if handling.taken.at_work is not None:
             handling.begins_work()
         if (timeout := handling.task.timeout) is not None:
             self._watch.begin(handling, timeout)
 
+    def here(self) -> bool:
+        """Whether this is the process that called it, and not a fork that a handler has returned in."""
+        return os.getpid() == self._owner
+
     def became(self, handling: Handling, error: BaseException | None) -> tuple[Outcome | None, BaseException | None]:
         """What the engine is to be told, and what there is to say of it; None when the lease was lost."""
-        if os.getpid() != self._owner:
+        if not self.here():
             end_fork(error)
         if error is None:
             if handling.why in (None, "stop", "place"):

@@ -4,14 +4,15 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from operator import methodcaller
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from bide.core.amounts import plural
 from bide.core.options import MAX_ATTEMPTS
-from bide.engines.base import Hold
+from bide.engines.base import Claimed, End
+from bide.engines.lots import Lot, done
 from bide.queue.aio.delivery import AsyncDelivery
-from bide.queue.beats import Beat, Places
-from bide.queue.deliveries import ATTEMPTS, Together
+from bide.queue.beats import Places
+from bide.queue.deliveries import ATTEMPTS, UNREAD, Together
 from bide.queue.sync.delivery import Delivery
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.failed import failures
@@ -21,75 +22,113 @@ from bide.queue.tasks.outcome import Outcome
 Why: TypeAlias = Literal["lost", "timeout", "stop", "place"]
 
 
-class Taken(NamedTuple):
+class Taken:
     """What the messages of one claim have in common."""
 
-    in_sync: Callable[[Any], Delivery]
-    unkept: Callable[[Hold], object] = lambda hold: None  # is told of a message whose lease is to be renewed no longer
-    kept: Callable[[Hold, int], int] | None = None  # is told of a lease that is extended: for how long it is to be
-    beat: Beat | None = None  # that keeps their leases, if they are renewed
-    slot: int = 0  # where the claim log has the claim
+    at_work: float | None = None  # since when, by time.monotonic(), if somebody listens to events
+    lot: Lot | None = None  # what was claimed, where its engine gives that
+
+    def __init__(self, in_sync: Callable[[Any], Delivery]) -> None:
+        self.in_sync: Callable[[Any], Delivery] = in_sync
+
+    def claimed(self, place: int) -> Claimed:
+        """A message, where it is made for who asks first; and its delivery."""
+        raise NotImplementedError
+
+    def delivery(self, handling: "Handling") -> AsyncDelivery:
+        raise NotImplementedError
+
+    def unkept(self, delivery: AsyncDelivery) -> Callable[[], Any]:
+        """What stops the renewals of its lease."""
+        return _nothing
 
 
 class Handling:
-    __slots__ = (
-        "_sync_delivery",
-        "alarm",
-        "aside",
-        "batch",
-        "deadline",
-        "delivery",
-        "doomed",
-        "over",
-        "places",
-        "runner",
-        "stuck",
-        "taken",
-        "task",
-        "told",
-        "why",
-    )
+    """Most never get what is said here at first, and make no delivery in a worker: that takes time."""
 
-    def __init__(self, delivery: AsyncDelivery, task: Definition, taken: Taken) -> None:
-        self.delivery: AsyncDelivery = delivery
-        self.task: Definition = task
+    why: Why | None = None  # it was told to stop
+    told: bool = False  # its end has been decided
+    stuck: bool = False  # it goes on long after its timeout
+    runner: "asyncio.Task[None] | None" = None
+    aside: bool = False  # it waits for the engine without a place
+    alarm: Callable[[], object] | None = None  # stops what watches its timeout
+    deadline: float | None = None  # when that is over, by time.monotonic()
+    over: float | None = None  # when its handler came to an end, if that ran in a thread
+    doomed: Outcome | None = None  # its last attempt killed its process: it is buried, and never released
+    places: Places | None = None  # in the gates of its task
+    batch: "Batch | None" = None  # that it is handled in
+    expired: bool = False  # it is told that it should stop
+    known: Claimed | None = None  # what was claimed, once somebody has asked for that
+    body: Any = UNREAD
+    made: AsyncDelivery | None = None  # its delivery, once somebody has asked for that
+    _sync_delivery: Delivery | None = None
+
+    def __init__(self, taken: Taken, place: int, task: Definition, topic: str, given: dict[str, Any] | None) -> None:
+        """`given`: what its handler is called with, if that was read, in place of a body that was not."""
         self.taken: Taken = taken
-        self.why: Why | None = None  # it was told to stop
-        self.told: bool = False  # its end has been decided
-        self.stuck: bool = False  # it goes on long after its timeout
-        self.runner: asyncio.Task[None] | None = None
-        self.aside: bool = False  # it waits for the engine without a place
-        self.alarm: Callable[[], object] | None = None  # stops what watches its timeout
-        self.deadline: float | None = None  # when that is over, by time.monotonic()
-        self.over: float | None = None  # when its handler came to an end, if that ran in a thread
-        self.doomed: Outcome | None = None  # its last attempt killed its process: it is buried, and never released
-        self.places: Places | None = None  # in the gates of its task
-        self.batch: Batch | None = None  # that it is handled in
-        self._sync_delivery: Delivery | None = None
-        delivery.kept = taken.kept
-        claimed = delivery.claimed
-        if (
-            claimed.max_attempts == MAX_ATTEMPTS and ATTEMPTS not in claimed.headers
-        ):  # then its task says how many, as for one sent in another language
-            delivery.most = task.max_attempts
+        self.place: int = place
+        self.task: Definition = task
+        self.topic: str = topic
+        self.given: dict[str, Any] | None = given
+
+    @classmethod
+    def of(cls, delivery: AsyncDelivery, task: Definition, taken: Taken) -> "Handling":
+        """Of a delivery that is there."""
+        found = cls(taken, 0, task, delivery.claimed.topic, delivery.arguments)
+        found.known, found.body, found.made = delivery.claimed, delivery.body, delivery
+        delivery.most = found.most
+        return found
+
+    @property
+    def most(self) -> int:
+        """How many attempts it has: as many as its task says, where its sender did not, as in another language."""
+        claimed = self.claimed
+        usual = claimed.max_attempts == MAX_ATTEMPTS and ATTEMPTS not in claimed.headers
+        return self.task.max_attempts if usual else claimed.max_attempts
+
+    @property
+    def claimed(self) -> Claimed:
+        """Any thread may ask."""
+        if self.known is None:
+            self.__dict__.setdefault("known", self.taken.claimed(self.place))
+        assert self.known is not None
+        return self.known
+
+    @property
+    def delivery(self) -> AsyncDelivery:
+        """Any thread may ask."""
+        if self.made is None:
+            made = self.taken.delivery(self)
+            made.ended, made.expired, made.deadline = self.told, self.expired, self.deadline
+            self.__dict__.setdefault("made", made)
+        assert self.made is not None
+        return self.made
 
     def __str__(self) -> str:
         return name(self.delivery)
 
     def arguments(self) -> dict[str, Any]:
         """What the handler is called with. Raises Unread."""
-        known = self.delivery.arguments
-        return self.task.arguments.of_message(self.delivery.body) if known is None else known
+        given = self.given
+        return self.task.arguments.of_message(self.body) if given is None else given
+
+    def read(self) -> None:
+        """Keep them. Raises Unread."""
+        self.given = self.arguments()
+        if self.made is not None:
+            self.made.arguments = self.given
 
     @property
     def ended(self) -> bool:
         """Whether the handler has ended the delivery by itself."""
-        return self.delivery.ended or (self._sync_delivery is not None and self._sync_delivery.ended)
+        made = self.made
+        return made is not None and (made.ended or (self._sync_delivery is not None and self._sync_delivery.ended))
 
     @property
     def ending(self) -> bool:
         """Whether it has done so, or is about to and waits for the answer."""
-        return self.delivery.ending or (self._sync_delivery is not None and self._sync_delivery.ending) or self.ended
+        made, in_sync = self.made, self._sync_delivery
+        return made is not None and (made.ending or (in_sync is not None and in_sync.ending) or self.ended)
 
     def each(self, error: BaseException | None) -> Sequence[tuple["Handling", BaseException | None]]:
         """The messages that the handler was called for, and what it says of each of them. `error`: what it raised."""
@@ -113,7 +152,9 @@ class Handling:
 
     def begin_by(self, deadline: float) -> None:
         """Its handler is called, which has so long."""
-        self.deadline = self.delivery.deadline = deadline
+        self.deadline = deadline
+        if self.made is not None:
+            self.made.deadline = deadline
 
     def begins_work(self) -> None:
         """Its handler is called, and somebody listens to events."""
@@ -130,11 +171,24 @@ class Handling:
             self.alarm()
             self.alarm = None
 
+    def returned(self) -> bool:
+        """Its handler has returned. Whether there is nothing else to see to, and its end is decided."""
+        if self.made is not None or self.why is not None or not self.task.plain:
+            return False
+        self.told = True
+        self.runner = None
+        return True
+
+    def done(self) -> End:
+        return done(self.claimed) if self.taken.at_work is None else self.delivery.end("done")
+
     def stick(self) -> None:
         self.stuck = True
 
     def expire(self) -> None:
-        self.delivery.expired = True
+        self.expired = True
+        if self.made is not None:
+            self.made.expired = True
         if self._sync_delivery is not None:
             self._sync_delivery.expired = True
 
@@ -142,30 +196,25 @@ class Handling:
         """The delivery in the colour of the handler. Once the handler has ended it, its lease is not renewed any more: in the
         handler's own transaction the end may be long before the commit, and holds the message until then.
         """
+        delivery = self.delivery
         if not self.task.is_async and self._sync_delivery is None:
-            self._sync_delivery = self.taken.in_sync(self.delivery)
-            self._sync_delivery.hold, self._sync_delivery.kept = self.delivery.hold, self.delivery.kept
-            self._sync_delivery.deadline, self._sync_delivery.most = self.delivery.deadline, self.delivery.most
-            if self.delivery.expired:
+            self._sync_delivery = self.taken.in_sync(delivery)
+            self._sync_delivery.hold, self._sync_delivery.kept = delivery.hold, delivery.kept
+            self._sync_delivery.deadline, self._sync_delivery.most = delivery.deadline, delivery.most
+            if delivery.expired:
                 self._sync_delivery.expired = True
-        present = self._sync_delivery or self.delivery
-        unkept, hold = self.taken.unkept, self.delivery.hold
-
-        def ended() -> None:
-            unkept(hold)
-
-        present.on_end(ended, _nothing)
+        present = self._sync_delivery or delivery
+        present.on_end(self.taken.unkept(delivery), _nothing)
         return present
 
 
 class Batch(Handling):
-    __slots__ = ("_deliveries", "_going", "_items", "_told_to_stop", "failed", "members")
-
     def __init__(self, members: Sequence[Handling]) -> None:
         first = members[0]
-        super().__init__(first.delivery, first.task.telling(self._answered), first.taken)
+        super().__init__(first.taken, first.place, first.task.telling(self._answered), first.topic, None)
+        self.made = first.delivery
         self.members: Sequence[Handling] = members
-        self._items = [item for each in members for item in (each.delivery.arguments or {}).values()]
+        self._items = [item for each in members for item in (each.given or {}).values()]
         self.failed: dict[int, BaseException] = {}  # what the handler says of single messages, by their places
         self._deliveries: Together[Any] | None = None
         self._going = len(members)  # that are to go on

@@ -66,7 +66,7 @@ class Traveller:
             return held_back
         self._invoke.check(handling.task)
         with contextlib.suppress(Unread):  # the call of its handler says so
-            handling.delivery.arguments = handling.arguments()
+            handling.read()
         try:
             passage = passage_of(handling)
         except Unread as error:
@@ -127,7 +127,7 @@ class Traveller:
         if (held_back := self._held_back(handling)) is not None:
             return held_back
         try:
-            handling.delivery.arguments = handling.arguments()
+            handling.read()
         except Unread:
             return self._call(handling)[0]
         passage = passage_of(handling)

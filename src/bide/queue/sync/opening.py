@@ -10,13 +10,14 @@ from msgspec.structs import replace
 from bide.core.amounts import plural
 from bide.core.codec import JSON, decode
 from bide.engines.base import Claim, Claimed, End, Ended, Hold
+from bide.engines.lots import Lot
 from bide.engines.sync import Engine
 from bide.errors import BadMessage, EngineError
 from bide.logs import Log
 from bide.queue.attempts import record_of
 from bide.queue.batching import Batching
 from bide.queue.beats import Asked
-from bide.queue.deliveries import UNREAD
+from bide.queue.deliveries import UNREAD, Read
 from bide.queue.envelope import Envelope
 from bide.queue.subscriptions import UNHEARD, Subscriptions
 from bide.queue.sync.delivery import Delivery
@@ -41,38 +42,51 @@ class Opener:
         self._settles = settles
         self._subscriptions = subscriptions
 
-    def open(self, claim: Claim, asked: Asked | None = None, readers: Mapping[str, Reader] = NO_READERS) -> list[Delivery]:
-        """Deliveries; a message whose body can't be read goes to the dead letters, where people can look at it.
+    def open(self, claim: Claim, asked: Asked | None = None) -> list[Delivery]:
+        """Deliveries of what can be read."""
+        read = self.read(claim, asked)
+        now, engine, settles = read.now, self._engine, self._settles
+        found: list[Delivery] = []
+        for claimed, body in zip(read.messages, read.bodies, strict=True):
+            delivery = Delivery(claimed, body, now, engine, settles)
+            delivery.at_work = read.at_work
+            found.append(delivery)
+        return found
+
+    def delivery(self, claimed: Claimed, body: Any, now: int, arguments: dict[str, Any] | None) -> Delivery:
+        """Of a message that was read."""
+        return Delivery(claimed, body, now, self._engine, self._settles, arguments)
+
+    def read(self, claim: Claim, asked: Asked | None = None, readers: Mapping[str, Reader] = NO_READERS) -> Read:
+        """A message whose body can't be read goes to the dead letters, where people can look at it.
 
         asked: the claim is looked after under its name. If its answer was late, what others have taken back is left out.
         readers: by topic. Where one can read the arguments of a handler, the body is not read until somebody asks for it.
         """
         if asked is not None and asked.late and claim.messages:
             claim = self._still_held(claim, asked.lease_ms)
+        at_work = None
         if self._subscriptions.heard:
             self._subscriptions.begun(claim.messages, claim.now)
-        codec, limit = self._envelope.codec, self._envelope.max_body
+            at_work = time.monotonic()
+        codec, limit, messages = self._envelope.codec, self._envelope.max_body, claim.messages
         usable = readers if codec is JSON else NO_READERS
-        now, engine, settles = claim.now, self._engine, self._settles
-        found = []
-        for claimed in claim.messages:
+        if isinstance(messages, Lot) and (read := _arguments(messages, usable, limit)) is not None:
+            return Read(messages, read, [UNREAD] * len(read), claim.now, at_work)
+        known, arguments, bodies = list[Claimed](), list[dict[str, Any] | None](), list[Any]()
+        for claimed in messages:
             reader = usable.get(claimed.topic)
-            arguments = reader(claimed.body) if reader is not None and len(claimed.body) <= limit else None
-            if arguments is not None:
-                found.append(Delivery(claimed, UNREAD, now, engine, settles, arguments))
-                continue
+            given = reader(claimed.body) if reader is not None and len(claimed.body) <= limit else None
             try:
-                body = decode(codec, claimed.body, limit)
+                body = UNREAD if given is not None else decode(codec, claimed.body, limit)
             except BadMessage as error:
                 _log.error("Message %s of %s can't be read and is buried: %s", claimed.id, claimed.topic, error)
-                self._bury(claimed, str(error), now)
+                self._bury(claimed, str(error), claim.now)
             else:
-                found.append(Delivery(claimed, body, now, engine, settles))
-        if self._subscriptions.heard:
-            at_work = time.monotonic()
-            for delivery in found:
-                delivery.at_work = at_work
-        return found
+                known.append(claimed)
+                arguments.append(given)
+                bodies.append(body)
+        return Read(known, arguments, bodies, claim.now, at_work)
 
     def _bury(self, claimed: Claimed, reason: str, now: int) -> None:
         """What can't be buried now must not keep those that came with it from being handled."""
@@ -89,3 +103,16 @@ class Opener:
         if lost := answers.count(False):
             _log.warning("A claim was answered after its leases had ended: %s left to others", plural(lost, "message"))
         return replace(claim, messages=[each for each, held in zip(claim.messages, answers, strict=True) if held])
+
+
+def _arguments(lot: Lot, readers: Mapping[str, Reader], limit: int) -> list[dict[str, Any]] | None:
+    """Those of all of its messages; None where one of them can't be read like this."""
+    found: list[dict[str, Any]] = []
+    if not readers.keys() >= set(lot.topics):
+        return None
+    for topic, body in zip(lot.topics, lot.bodies(), strict=True):
+        given = readers[topic](body) if len(body) <= limit else None
+        if given is None:
+            return None
+        found.append(given)
+    return found

@@ -144,6 +144,11 @@ class Definition:
         """Whether each message is handled by itself as soon as it is here: nothing of the task's holds it back."""
         return self.batch is None and self.limits is None and self.overdue is None
 
+    @functools.cached_property
+    def plain(self) -> bool:
+        """Whether there is nothing to see to once its handler has returned."""
+        return self.at_once and self.is_async and self.timeout is None and self.keep is None
+
     def telling(self, tell: Callable[[Any], None]) -> "Definition":
         """This task, for a call: what its function returns is told within the call, which raises what `tell` raises."""
         function, made = self.function, copy.copy(self)

@@ -41,7 +41,7 @@ class AsyncInvoke:
         return self.session, self._other()
 
     def handling(self, task: Definition, delivery: AsyncDelivery) -> Handling:
-        return Handling(delivery, task, self._taken)
+        return Handling.of(delivery, task, self._taken)
 
     async def call(self, called: Handling) -> Ends:
         """Call the handler of a message, or of a batch."""
@@ -83,7 +83,7 @@ class Invoke:
 
     def handling(self, task: Definition, delivery: Any) -> Handling:
         """Of this colour; those who are called in a loop get another one."""
-        return Handling(delivery, task, self._taken)
+        return Handling.of(delivery, task, self._taken)
 
     def call(self, called: Handling) -> Ends:
         """Call the handler of a message, or of a batch."""
@@ -235,7 +235,7 @@ def _aio(opened: AsyncOpened, handling: Handling) -> Handling:
     own: Any = handling.delivery
     delivery = opened.delivery(own.claimed, own.body, own.now, own.at_work)
     delivery.arguments = own.arguments
-    return Handling(delivery, handling.task, Taken(lambda _: own))
+    return Handling.of(delivery, handling.task, Taken(lambda _: own))
 
 
 def _share(called: Handling, other: Handling) -> None:

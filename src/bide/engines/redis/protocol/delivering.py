@@ -1,16 +1,20 @@
 """Deliveries: what the scripts are told of them, and what they answer."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import merge
 from itertools import repeat
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
+
 from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Ended, Hold
+from bide.engines.lots import Acks, Lot
 from bide.engines.redis.protocol import Arg
 from bide.engines.redis.protocol.encoding import (
     FULL,
+    HEADERS,
     SALT,
     SLOT,
     TOPIC,
@@ -21,13 +25,16 @@ from bide.engines.redis.protocol.encoding import (
     flags_and_start,
     id_texts,
     ids_bytes,
+    read_content,
+    read_life,
 )
 
 GOLDEN = 2654435769  # of 2**32
 YES = ord("1")  # in a text of 0 and 1, one for each delivery
+FEW = 20  # messages, which are made at once: a lot of them is not worth it
 NOTHING = Beside(b"", b"", None)
 _FULLS = Struct(f"{FULL}s")
-_due, _number = attrgetter("due"), int.from_bytes
+_number, _only = int.from_bytes, itemgetter(0)
 _token = attrgetter("token")
 
 
@@ -60,48 +67,116 @@ Plan: TypeAlias = Callable[[int, int | None], float | None]
 
 
 def claim_answer(shard: int, request: str, reply: ClaimReply, plan: Plan) -> Claim:
-    names: dict[bytes, str] = {}
-    for digits, name in zip(reply.topics[::2], reply.topics[1::2], strict=True):
-        names[int(digits, 16).to_bytes(TOPIC, "big")] = name.decode()
-    beside: dict[int, Beside] = {}
-    for at in range(0, len(reply.beside), 4):
-        position, life, large, began = reply.beside[at : at + 4]
-        beside[position - 1] = Beside(life, large, int(began) if began else None)
-    positions = range(len(reply.values)) if reply.positions is None else reply.positions
-    head, first = reply.number.decode(), shard.to_bytes(1, "big")
-    fulls = [full for (full,) in _FULLS.iter_unpack(reply.fulls)]
-    ids = id_texts([first + full + value[:SALT] for full, value in zip(fulls, reply.values, strict=True)])
-    found: list[Claimed] = []
-    slot, topic, at, start = b"", "", 0, 0  # of the message before: most share it
-    for i, (id, full, value) in enumerate(zip(ids, fulls, reply.values, strict=True)):
-        token = head + _TEXTS[positions[i]] + request
-        if full[:SLOT] != slot:
-            slot, topic, (at, start) = full[:SLOT], names[full[:TOPIC]], flags_and_start(full)
-        if value[at] or i in beside:
-            found.append(claimed(id, full, topic, token, value, beside.get(i, NOTHING)))
-        else:  # as most are: nothing but a body
-            due = start + _number(value[SALT:at], "big")
-            found.append(Claimed(id, topic, value[at + 1 :], {}, None, due, due, 1, USUAL_ATTEMPTS, token))
-    found.sort(key=_due)
     next_due = int(reply.due) if reply.due else None
+    lot = RedisLot(shard, request, reply)
+    found = lot.messages(range(len(reply.values))) if len(reply.values) < FEW or lot.large else lot
     return Claim(found, int(reply.now), next_due, bool(reply.more), int(reply.upkeep), plan(int(reply.us), next_due))
+
+
+class RedisLot(Lot):
+    def __init__(self, shard: int, request: str, reply: ClaimReply) -> None:
+        names: dict[bytes, str] = {}
+        for digits, name in zip(reply.topics[::2], reply.topics[1::2], strict=True):
+            names[int(digits, 16).to_bytes(TOPIC, "big")] = name.decode()
+        self._first = shard.to_bytes(1, "big")  # byte of the ids
+        self.request: str = request
+        self.head: str = reply.number.decode()  # of the tokens
+        self._values = reply.values
+        self.fulls: Sequence[bytes] = list(map(_only, _FULLS.iter_unpack(reply.fulls)))
+        self.positions: Sequence[int] = range(len(self.fulls)) if reply.positions is None else reply.positions
+        self._starts: list[int] = []  # where in its value the content of each begins, with the flags
+        self._flags = bytearray()
+        self._dues: list[int] = []
+        topics: list[str] = []
+        slot, topic, at, start = b"", "", 0, 0  # of the message before: most share it
+        for full, value in zip(self.fulls, self._values, strict=True):
+            if full[:SLOT] != slot:
+                slot, topic, (at, start) = full[:SLOT], names[full[:TOPIC]], flags_and_start(full)
+            self._starts.append(at)
+            self._flags.append(value[at])
+            self._dues.append(start + _number(value[SALT:at], "big"))
+            topics.append(topic)
+        self.large: bool = False  # one of its bodies
+        self._beside: dict[int, Beside] = {}  # by where they are in the reply
+        for at in range(0, len(reply.beside), 4):
+            position, life, large, began = reply.beside[at : at + 4]
+            self._beside[position - 1] = Beside(life, large, int(began) if began else None)
+            self.large = self.large or bool(large)
+            if (changed := read_life(life)) is not None:
+                self._dues[position - 1] = changed.due
+        self.order: list[int] = sorted(range(len(topics)), key=self._dues.__getitem__)  # where each place is in the reply
+        self.topic: str | None = topic if len(names) == 1 else None  # of all of them
+        self.topics: Sequence[str] = topics if self.topic is not None else [topics[i] for i in self.order]
+        self.odd: Collection[int] = ()
+        if self._beside or any(self._flags):
+            self.odd = {place for place, i in enumerate(self.order) if self._flags[i] & HEADERS or i in self._beside}
+
+    def messages(self, places: Sequence[int]) -> list[Claimed]:
+        found, values, beside = list[Claimed](), self._values, self._beside
+        at = list(map(self.order.__getitem__, places))
+        raw = list[bytes]()
+        for i in at:
+            raw.append(self._first + self.fulls[i] + values[i][:SALT])
+        ids = id_texts(raw)
+        for id, i, place in zip(ids, at, places, strict=True):
+            topic, token = self.topics[place], self.head + _TEXTS[self.positions[i]] + self.request
+            if self._flags[i] or i in beside:
+                found.append(claimed(id, self.fulls[i], topic, token, values[i], beside.get(i, NOTHING)))
+            else:  # as most are: nothing but a body
+                due, body = self._dues[i], values[i][self._starts[i] + 1 :]
+                found.append(Claimed(id, topic, body, {}, None, due, due, 1, USUAL_ATTEMPTS, token))
+        return found
+
+    def bodies(self) -> Sequence[bytes]:
+        values, starts = self._values, self._starts
+        if any(self._flags):
+            return [read_content(starts[i], values[i], b"").body for i in self.order]
+        return [values[i][starts[i] + 1 :] for i in self.order]
 
 
 Group: TypeAlias = tuple[str, str, str, bytes]
 """What the deliveries of one claim in one topic have in common: the request, the claim's number, the topic and its number."""
 
 _TEXTS = [f"{position:03x}" for position in range(MAX_BATCH)]
-_POSITIONS = {text: position.to_bytes(2, "big") for position, text in enumerate(_TEXTS)}
+_PLACES = [position.to_bytes(2, "big") for position in range(MAX_BATCH)]
+_POSITIONS = dict(zip(_TEXTS, _PLACES, strict=True))
 CLAIM, HEAD = 16, 19  # where in a token the number of its claim ends, and the position of the delivery; a request follows
 
 
-class Groups:
+class Groups(msgspec.Struct):
     """Deliveries by what the scripts are told once of all of them. One that is none of ours is lost, and not here."""
 
-    def __init__(self, deliveries: Sequence[End | Hold], indexes: Sequence[int]) -> None:
+    found: dict[Group, tuple[list[int], list[bytes], list[bytes]]] = msgspec.field(default_factory=dict)
+
+    @classmethod
+    def of_acks(cls, acks: Acks) -> "Groups":
+        made = cls()
+        first = 0
+        for lot, places in acks.runs:
+            assert isinstance(lot, RedisLot)
+            at = [lot.order[place] for place in places]
+            if lot.topic is not None:
+                made._add(lot, lot.topic, range(first, first + len(at)), at)
+            else:
+                for topic in dict.fromkeys(lot.topics[place] for place in places):
+                    some = [i for i, place in enumerate(places) if lot.topics[place] == topic]
+                    made._add(lot, topic, [first + i for i in some], [at[i] for i in some])
+            first += len(at)
+        return made
+
+    def _add(self, lot: RedisLot, topic: str, indexes: Sequence[int], at: Sequence[int]) -> None:
+        """`at`: where they are in the reply to the claim."""
+        group = lot.request, lot.head, topic, lot.fulls[at[0]][:TOPIC]
+        found = self.found.setdefault(group, ([], [], []))
+        found[0].extend(indexes)
+        found[1].extend([_PLACES[lot.positions[i]] for i in at])
+        found[2].extend([lot.fulls[i] for i in at])
+
+    @classmethod
+    def of(cls, deliveries: Sequence[End | Hold], indexes: Sequence[int]) -> "Groups":
         """`indexes`: of those that are meant."""
-        groups: dict[Group, tuple[list[int], list[bytes], list[bytes]]] = {}
-        self._found = groups
+        made = cls()
+        groups = made.found
         meant = [deliveries[i] for i in indexes]
         for i, delivery, raw in zip(indexes, meant, ids_bytes([each.id for each in meant]), strict=True):
             token = delivery.token
@@ -115,21 +190,22 @@ class Groups:
             found[0].append(i)
             found[1].append(position)
             found[2].append(raw[1 : 1 + FULL])
+        return made
 
     def args(self) -> list[Arg]:
-        args: list[Arg] = [str(len(self._found))]
-        for (request, claim, topic, number), (_, positions, fulls) in self._found.items():
+        args: list[Arg] = [str(len(self.found))]
+        for (request, claim, topic, number), (_, positions, fulls) in self.found.items():
             digits = f"{int.from_bytes(number, 'big'):x}"
             args += (request, claim, topic, digits, b"".join(positions), b"".join(fulls))
         return args
 
     def each(self) -> Iterator[tuple[int, Group, bytes, bytes]]:
         """In the order of the deliveries: the index of each, its group, its position and its full id."""
-        return merge(*(zip(found[0], repeat(group), found[1], found[2]) for group, found in self._found.items()))
+        return merge(*(zip(found[0], repeat(group), found[1], found[2]) for group, found in self.found.items()))
 
     def confirmed(self, reply: Sequence[bytes]) -> Iterator[int]:
         """The index of each that was held, by the answers for the groups."""
-        for (indexes, _, _), results in zip(self._found.values(), reply, strict=True):
+        for (indexes, _, _), results in zip(self.found.values(), reply, strict=True):
             for i, result in zip(indexes, results, strict=True):
                 if result == YES:
                     yield i
@@ -142,16 +218,19 @@ class Settle(NamedTuple):
 
 
 def settle(ends: Sequence[End], dead_max: int) -> Settle:
+    if type(ends) is Acks:
+        groups = Groups.of_acks(ends)
+        return Settle(groups, [], [str(dead_max), *groups.args(), "0"])
     tokens = list(map(_token, ends))
     again = set() if len(set(tokens)) == len(tokens) else {each for each in tokens if tokens.count(each) > 1}
     alike: list[int] = []
     apart: list[int] = []
     for i, end in enumerate(ends):
         (alike if end.verdict == "done" and end.token not in again else apart).append(i)
-    groups = Groups(ends, alike)
+    groups = Groups.of(ends, alike)
     others: list[int] = []
     other_args: list[Arg] = []
-    for i, (request, claim, topic, _), position, full in Groups(ends, apart).each() if apart else ():
+    for i, (request, claim, topic, _), position, full in Groups.of(ends, apart).each() if apart else ():
         end = ends[i]
         others.append(i)
         verdict = "aside" if end.aside and end.verdict == "release" else end.verdict
@@ -162,9 +241,15 @@ def settle(ends: Sequence[End], dead_max: int) -> Settle:
     return Settle(groups, others, [str(dead_max), *groups.args(), str(len(others)), *other_args])
 
 
+def _refused(results: bytes) -> bool:
+    return results.count(YES) != len(results)
+
+
 def settle_answer(asked: Settle, count: int, reply: Sequence[Any]) -> list[Ended]:
-    answers: list[Ended] = ["lost"] * count
     among = len(reply) - len(asked.others)
+    if count > 1 and not asked.others and not any(map(_refused, reply[1:among])):
+        return ["done"] * count
+    answers: list[Ended] = ["lost"] * count
     for i in asked.groups.confirmed(reply[1:among]):
         answers[i] = "done"
     for i, word in zip(asked.others, reply[among:], strict=True):
@@ -173,7 +258,7 @@ def settle_answer(asked: Settle, count: int, reply: Sequence[Any]) -> list[Ended
 
 
 def extend(holds: Sequence[Hold], lease: int) -> tuple[Groups, list[Arg]]:
-    groups = Groups(holds, range(len(holds)))
+    groups = Groups.of(holds, range(len(holds)))
     return groups, [str(lease), *groups.args()]
 
 

@@ -1,0 +1,68 @@
+"""What a claim has brought, as one object: a message of it, or its end, is made when somebody asks for that.
+
+An engine may give a lot in place of a list of messages, and is then told the ends of what is done as acks. To everybody else
+these are the sequences that they stand for.
+"""
+
+import functools
+from abc import abstractmethod
+from collections.abc import Collection, Iterator, Sequence
+from typing import overload
+
+from bide.engines.base import Claimed, End
+
+
+class Lot(Sequence[Claimed]):
+    """It holds all of its bodies for as long as one of its messages is under way, so these are small."""
+
+    topics: Sequence[str]  # of each message
+    odd: Collection[int]  # the places of messages that have been tried before, or have headers
+
+    @abstractmethod
+    def messages(self, places: Sequence[int]) -> list[Claimed]: ...
+
+    @abstractmethod
+    def bodies(self) -> Sequence[bytes]: ...
+
+    def __len__(self) -> int:
+        return len(self.topics)
+
+    @overload
+    def __getitem__(self, at: int) -> Claimed: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Claimed]: ...
+    def __getitem__(self, at: int | slice) -> Claimed | list[Claimed]:
+        places = range(len(self))
+        return self.messages(places[at]) if isinstance(at, slice) else self.messages([places[at]])[0]
+
+    def __iter__(self) -> Iterator[Claimed]:
+        return iter(self[:])
+
+
+class Acks(Sequence[End]):
+    """The ends of messages of lots, whose work is done."""
+
+    def __init__(self, runs: Sequence[tuple[Lot, Sequence[int]]]) -> None:
+        """`runs`: places in one lot after the other."""
+        self.runs: Sequence[tuple[Lot, Sequence[int]]] = runs
+
+    def __len__(self) -> int:
+        return sum(len(places) for _, places in self.runs)
+
+    @overload
+    def __getitem__(self, at: int) -> End: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[End]: ...
+    def __getitem__(self, at: int | slice) -> End | Sequence[End]:
+        return self._ends[at]
+
+    def __iter__(self) -> Iterator[End]:
+        return iter(self._ends)
+
+    @functools.cached_property
+    def _ends(self) -> list[End]:
+        return [done(claimed) for lot, places in self.runs for claimed in lot.messages(places)]
+
+
+def done(claimed: Claimed) -> End:
+    return End(claimed.topic, claimed.id, claimed.token, "done")
