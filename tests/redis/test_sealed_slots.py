@@ -69,7 +69,7 @@ async def test_newcomers_of_a_slot_that_is_half_taken_out_are_neither_lost_nor_d
 ) -> None:
     draw = random.Random(1)
     async with bench_at(redis_url, colour, now=BEGIN - COARSE) as bench:
-        dues = await put_at(bench, "t", [BEGIN + draw.randrange(FINE) for _ in range(9_000)])
+        dues = await put_at(bench, "t", [BEGIN + draw.randrange(FINE) for _ in range(26_000)])
         assert {home(id) for id in dues} == {"coarse", "middle", "fine", "seconds"}
         bench.now = BEGIN + FINE // 2
         taken: list[str] = []

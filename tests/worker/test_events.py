@@ -93,9 +93,12 @@ async def test_each_delivery_begins_and_ends_once(either: Any, working: Any, soo
     @either.task("many", batch=2, linger="10s")
     async def many(numbers: list[int]) -> None: ...
 
+    begun: list[str] = []
+
     @either.task("limited", concurrency=1)
     async def limited() -> None:
-        if len(told.of(sent["limited"])) < 3:
+        begun.append("limited")
+        if len(begun) == 1:
             raise Snooze(0)
 
     sent: dict[str, str] = {}
@@ -108,7 +111,8 @@ async def test_each_delivery_begins_and_ends_once(either: Any, working: Any, soo
     assert told.of(sent["plain"]) == ["created", "begun", "retried", "begun", "done"]
     assert told.of(sent["thread"]) == ["created", "begun", "done"]
     assert told.of(sent["many"]) == ["created", "begun", "done"]
-    assert told.of(sent["limited"]) == ["created", "begun", "released", "begun", "done"]
+    # it may come again before the answer to its release is heard
+    assert sorted(told.of(sent["limited"])) == ["begun", "begun", "created", "done", "released"]
 
 
 async def test_the_seconds_of_a_handler_begin_when_it_is_called(memory: AsyncQueue, working: Any, soon: Any) -> None:
