@@ -493,7 +493,7 @@ async def test_a_lease_that_is_lost_does_not_stop_the_batch_and_only_its_message
         await soon(begun.wait())
         under_way = worker._service._under_way  # type: ignore[union-attr]
         member = next(each for each in under_way if each.delivery.id == sent[1].id)
-        under_way._lost(member.taken, member.place)
+        under_way._lost(member.taken, member.place)  # type: ignore[arg-type]
         gate.set()
 
         async def ended() -> bool:
