@@ -41,9 +41,9 @@ class Leased(ClaimBeat, Taken):
         ClaimBeat.__init__(self, common.lease_ms, until, common.lost)
         Taken.__init__(self, common.in_sync)
         self._common = common
-        self.at_work = read.at_work
+        self.at_work: float | None = read.at_work
         self.now: int = read.now  # the engine's time then
-        self.lot = read.messages if isinstance(read.messages, Lot) else None
+        self.lot: Lot | None = read.messages if isinstance(read.messages, Lot) else None
         self.slot: int = slot
         self.handlings: dict[int, Handling] = {}  # what has not ended, by place
 

@@ -212,7 +212,7 @@ class Batch(Handling):
     def __init__(self, members: Sequence[Handling]) -> None:
         first = members[0]
         super().__init__(first.taken, first.place, first.task.telling(self._answered), first.topic, None)
-        self.made = first.delivery
+        self.made: AsyncDelivery | None = first.delivery
         self.members: Sequence[Handling] = members
         self._items = [item for each in members for item in (each.given or {}).values()]
         self.failed: dict[int, BaseException] = {}  # what the handler says of single messages, by their places
