@@ -78,18 +78,18 @@ class ClaimBeat(Beat, abc.ABC):
     The heartbeat's lock is held around all but `lost`.
     """
 
-    __slots__ = ("_holds", "_places")
+    __slots__ = ("_holds", "places")
 
     def __init__(self, lease_ms: int, until: int, lost: Callable[..., None]) -> None:
         """`lost` is told of the place of a message."""
         super().__init__((), lease_ms, until, lost)
-        self._places: dict[Lease, int] | None = None
+        self.places: dict[Lease, int] | None = None  # by lease, once they are named
 
     @property
     def holds(self) -> dict[Lease, None]:
-        if self._places is None:
-            self._places = self.named()
-            self._holds = dict.fromkeys(self._places)
+        if self.places is None:
+            self.places = self.named()
+            self._holds = dict.fromkeys(self.places)
         return self._holds
 
     @holds.setter
@@ -105,7 +105,7 @@ class ClaimBeat(Beat, abc.ABC):
         """What is at these places has ended. Whether that was all."""
 
     def lost(self, hold: Lease) -> None:
-        self._lost(self, (self._places or {})[hold])
+        self._lost(self, (self.places or {})[hold])
 
 
 class Places(Beat):

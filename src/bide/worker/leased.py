@@ -66,9 +66,9 @@ class Leased(ClaimBeat, Taken):
         return {handling.delivery.hold: place for place, handling in self.handlings.items()}
 
     def end(self, places: Sequence[int]) -> bool:
-        if self._places is not None:
+        if self.places is not None:
             for place in places:
-                self._holds.pop(self.handlings[place].delivery.hold, None)
+                self.holds.pop(self.handlings[place].delivery.hold, None)
         for place in places:
             del self.handlings[place]
         return not self.handlings
