@@ -22,6 +22,7 @@ from bide import (
 )
 from bide.engines.results import Kept
 from bide.errors import BadTime
+from bide.queue.run.sync.keep import KeepStep
 
 
 @pytest.fixture
@@ -57,7 +58,9 @@ def work(queue: Queue, *values: int) -> None:
     opened = queue.session.open()
     held = queue.receive("add", limit=len(values))
     assert len(held) == len(values)
-    opened.keeping.fulfil([Kept(each.id, 3_600_000, b"%d" % value) for each, value in zip(held, values, strict=True)])
+    step = KeepStep(opened.engine, queue.session.setup.envelope)
+    kept = [Kept(each.id, 3_600_000, b"%d" % value) for each, value in zip(held, values, strict=True)]
+    step.arrive([arrival for arrivals in step.fulfil(kept) for arrival in arrivals])
     assert queue.ack_many(held) == [True] * len(held)
 
 

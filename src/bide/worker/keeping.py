@@ -1,7 +1,7 @@
 """What handlers returned is kept before the engine is told that their messages are done: a crash in between runs them again."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Ref
@@ -10,9 +10,8 @@ from bide.errors import BideError, EngineError
 from bide.logs import Log
 from bide.queue.aio.opened import AsyncOpened
 from bide.queue.batching import AsyncBatching
-from bide.queue.deliveries import returned_of
 from bide.queue.envelope import Envelope
-from bide.queue.results import encoded
+from bide.queue.run.aio.keep import AsyncKeepStep
 from bide.queue.run.message import Handling
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome
 from bide.worker.retry import Retrying
@@ -26,13 +25,13 @@ class Keeping:
     def __init__(self, opened: AsyncOpened, envelope: Envelope, gives_way: Callable[[Handling], None]) -> None:
         self._engine: AsyncEngine = opened.engine
         self._keeping = opened.keeping
-        self._envelope = envelope
+        self._step = AsyncKeepStep(opened.engine, envelope)
         self._gives_way = gives_way
-        self._batches: AsyncBatching[Kept, list[str]] = AsyncBatching(
-            self._engine.results.fulfil, lambda each: self._engine.part_of(Ref(each.id))
+        self._batches: AsyncBatching[Kept, list[Arrival]] = AsyncBatching(
+            self._step.fulfil, lambda each: self._engine.part_of(Ref(each.id))
         )
         self._arrivals: AsyncBatching[Arrival, None] = AsyncBatching(
-            self._arrive, lambda each: self._engine.part_of(Ref(each.dependent))
+            self._step.arrive, lambda each: self._engine.part_of(Ref(each.dependent))
         )
         self._retrying = Retrying("keep results")
 
@@ -43,18 +42,17 @@ class Keeping:
         if part is not None:
             watch = asyncio.get_running_loop().call_later(SLOW, self._gives_way, handling)
         try:
-            if handling.ended and await self._goes_on(delivery.id):
-                return DONE
-            value = encoded(self._envelope, returned_of(handling.present()), handling.task.name, delivery.id)
-            while True:
+            kept = await self._step.kept(handling, lasts)
+            while kept is not None:
                 try:
-                    followers = await self._batches.add(Kept(delivery.id, lasts, value, delivery.claimed.token))
-                    await self._call(followers, delivery.id)
+                    for each in [self._arrivals.begin(arrival) for arrival in await self._batches.add(kept)]:
+                        await each  # if one of them fails, all is repeated
                 except EngineError as error:
                     await self._retrying.lose(error, part)
                 else:
                     self._retrying.regain(part)
-                    return DONE
+                    break
+            return DONE
         except asyncio.CancelledError:  # the lease was lost, or the worker stops: the handler runs again elsewhere
             return None if handling.why == "lost" else RELEASED
         except Exception:
@@ -63,20 +61,6 @@ class Keeping:
         finally:
             if watch is not None:
                 watch.cancel()
-
-    async def _goes_on(self, id: str) -> bool:
-        """Whether the handler has ended its delivery by itself, and not because its work is done."""
-        [stored] = await self._engine.get([Ref(id)])
-        return stored is not None
-
-    async def _call(self, followers: Sequence[str], id: str) -> None:
-        """Those that have waited for the last of what is done are called. This is repeated if it fails on its way."""
-        for each in [self._arrivals.begin(Arrival(dependent, id)) for dependent in followers]:
-            await each
-
-    async def _arrive(self, arrivals: Sequence[Arrival]) -> Sequence[None]:
-        await self._keeping.arrive(arrivals)
-        return [None] * len(arrivals)
 
     async def look(self) -> None:
         """For ever: remove what is over."""

@@ -6,19 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import Ref
-from bide.engines.results import Kept
 from bide.errors import BideError, Unavailable
 from bide.logs import Log
 from bide.queue.aio.calling import leave
 from bide.queue.aio.delivery import AsyncDelivery
-from bide.queue.aio.depending import AsyncDependents
-from bide.queue.aio.keeping import AsyncKeeping
 from bide.queue.aio.planning import AsyncPlanner
 from bide.queue.attempts import Raised
-from bide.queue.deliveries import returned_of
-from bide.queue.results import encoded
 from bide.queue.run import StepName, first_step, passage_of
+from bide.queue.run.aio.keep import AsyncKeepStep
 from bide.queue.run.aio.limits import AsyncLimitsStep
 from bide.queue.run.aio.overdue import AsyncOverdueStep
 from bide.queue.run.aio.schedule import AsyncScheduleStep
@@ -39,9 +34,9 @@ _SAID = {"done": "done", "retry": "retry", "release": "snoozed", "dead": "dead"}
 class AsyncTraveller:
     def __init__(self, engine: AsyncEngine, setup: Setup, invoke: AsyncInvoke, overdue: AsyncOverdueStep) -> None:
         self._engine = engine
-        self._setup = setup
         self._invoke = invoke
         self._limits = AsyncLimitsStep(engine, DAY)
+        self._keep_step = AsyncKeepStep(engine, setup.envelope)
         self._steps: Mapping[StepName, AsyncScheduleStep | AsyncOverdueStep] = {
             "schedule": AsyncScheduleStep(engine, setup, AsyncPlanner(engine, setup, alone=True)),
             "overdue": overdue,
@@ -156,12 +151,11 @@ class AsyncTraveller:
         return end._replace(outcome="waits") if isinstance(error, Unread) and became.verdict == "release" else end
 
     async def _keep(self, handling: Handling, lasts: int) -> None:
-        """Keep what its handler returned, unless that has ended the delivery by itself, and not because its work is done."""
-        delivery = handling.delivery
-        if not handling.ended or (await self._engine.get([Ref(delivery.id)]))[0] is None:
-            value = encoded(self._setup.envelope, returned_of(handling.present()), handling.task.name, delivery.id)
-            kept = Kept(delivery.id, lasts, value, delivery.claimed.token)
-            await AsyncKeeping(self._engine, AsyncDependents(self._engine)).fulfil([kept])
+        """Keep what its handler returned, and call those that have waited for it."""
+        kept = await self._keep_step.kept(handling, lasts)
+        if kept is not None:
+            [arrivals] = await self._keep_step.fulfil([kept])
+            await self._keep_step.arrive(arrivals)
 
     async def _end(self, handling: Handling, became: Outcome, error: BaseException | None) -> Handled:
         """A task is told that its message becomes a dead letter, and why, whatever the reason; before the engine is told."""

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Ref, Stored
-from bide.engines.results import Arrival, Expected, Kept, Result
+from bide.engines.results import Expected, Result
 from bide.errors import EngineError, Unavailable
 from bide.logs import Log
-from bide.queue.aio.depending import AsyncDependents
 from bide.queue.batching import AsyncBatching
 from bide.queue.results import never_kept, not_kept, pause, pending, undone
 from bide.queue.setup import Setup
@@ -19,9 +18,8 @@ _log = Log("bide.queue")
 
 
 class AsyncKeeping:
-    def __init__(self, engine: AsyncEngine, dependents: AsyncDependents) -> None:
+    def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
-        self._dependents = dependents
         self._expects: AsyncBatching[Expected, None] = AsyncBatching(self._expect, lambda each: engine.part_of(Ref(each.id)))
         self._reads: AsyncBatching[str, Result | None] = AsyncBatching(engine.results.read, lambda id: engine.part_of(Ref(id)))
         self._gets: AsyncBatching[Ref, Stored | None] = AsyncBatching(engine.get, engine.part_of)
@@ -57,20 +55,6 @@ class AsyncKeeping:
     async def _expect(self, expected: Sequence[Expected]) -> Sequence[None]:
         await self._engine.results.expect(expected)
         return [None] * len(expected)
-
-    async def fulfil(self, kept: Sequence[Kept]) -> None:
-        """Keep what messages returned, before they are ended, and call those that have waited for the last of them.
-
-        If it fails on its way, it is called again: by the worker, or when the handler has run again.
-        """
-        told = await self._engine.results.fulfil(kept)
-        arrivals = [Arrival(dependent, each.id) for each, found in zip(kept, told, strict=True) for dependent in found]
-        if arrivals:
-            await self.arrive(arrivals)
-
-    async def arrive(self, arrivals: Sequence[Arrival]) -> None:
-        """Call those that have waited for the last of what is done."""
-        await self._dependents.arrive(arrivals)
 
     async def tidy(self) -> None:
         """Remove all that is over."""

@@ -37,7 +37,7 @@ class AsyncOpened:
         )
         self.rooms: AsyncRooms = AsyncRooms(engine, setup.tasks.rules.most)
         self.dependents: AsyncDependents = AsyncDependents(engine)
-        self.keeping: AsyncKeeping = AsyncKeeping(engine, self.dependents)
+        self.keeping: AsyncKeeping = AsyncKeeping(engine)
         self.heartbeat: Heartbeat = Heartbeat(setup.source)
         self.aside: AsyncAside = AsyncAside()
         self.outbox: AsyncOutbox | None = (

@@ -10,7 +10,6 @@ from bide.engines.guard.hooks import Hooks
 from bide.errors import ResultPending, ResultUnknown
 from bide.queue import outbox
 from bide.queue.aio.brought import AsyncBringing
-from bide.queue.aio.depending import AsyncDependents
 from bide.queue.aio.keeping import AsyncKeeping
 from bide.queue.aio.relay import AsyncRelay, AsyncRelays
 from bide.queue.aio.turns import AsyncTurns
@@ -33,7 +32,7 @@ class AsyncOutbox:
         self.store: AsyncEngine = store
         self._target = target
         self._keeping = keeping
-        self._named = AsyncKeeping(store, AsyncDependents(store))  # the ids that messages have since they were handed on
+        self._named = AsyncKeeping(store)  # the ids that messages have since they were handed on
         self._names = False  # whether any that was handed on here is asked for
         self._bring = AsyncBringing(store, target, self._name).bring
         self.waiting: AsyncWaiting = AsyncWaiting(store, target, self._bring)

@@ -5,24 +5,19 @@ import contextlib
 import math
 from collections.abc import Mapping, Sequence
 
-from bide.engines.base import Ref
-from bide.engines.results import Kept
 from bide.engines.sync import Engine
 from bide.errors import BideError, Unavailable
 from bide.logs import Log
 from bide.queue.attempts import Raised
-from bide.queue.deliveries import returned_of
-from bide.queue.results import encoded
 from bide.queue.run import StepName, first_step, passage_of
 from bide.queue.run.message import Handling, batches_of
+from bide.queue.run.sync.keep import KeepStep
 from bide.queue.run.sync.limits import LimitsStep
 from bide.queue.run.sync.overdue import OverdueStep
 from bide.queue.run.sync.schedule import ScheduleStep
 from bide.queue.setup import Setup
 from bide.queue.sync.calling import leave
 from bide.queue.sync.delivery import Delivery
-from bide.queue.sync.depending import Dependents
-from bide.queue.sync.keeping import Keeping
 from bide.queue.sync.planning import Planner
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition
@@ -39,9 +34,9 @@ _SAID = {"done": "done", "retry": "retry", "release": "snoozed", "dead": "dead"}
 class Traveller:
     def __init__(self, engine: Engine, setup: Setup, invoke: Invoke, overdue: OverdueStep) -> None:
         self._engine = engine
-        self._setup = setup
         self._invoke = invoke
         self._limits = LimitsStep(engine, DAY)
+        self._keep_step = KeepStep(engine, setup.envelope)
         self._steps: Mapping[StepName, ScheduleStep | OverdueStep] = {
             "schedule": ScheduleStep(engine, setup, Planner(engine, setup, alone=True)),
             "overdue": overdue,
@@ -156,12 +151,11 @@ class Traveller:
         return end._replace(outcome="waits") if isinstance(error, Unread) and became.verdict == "release" else end
 
     def _keep(self, handling: Handling, lasts: int) -> None:
-        """Keep what its handler returned, unless that has ended the delivery by itself, and not because its work is done."""
-        delivery = handling.delivery
-        if not handling.ended or (self._engine.get([Ref(delivery.id)]))[0] is None:
-            value = encoded(self._setup.envelope, returned_of(handling.present()), handling.task.name, delivery.id)
-            kept = Kept(delivery.id, lasts, value, delivery.claimed.token)
-            Keeping(self._engine, Dependents(self._engine)).fulfil([kept])
+        """Keep what its handler returned, and call those that have waited for it."""
+        kept = self._keep_step.kept(handling, lasts)
+        if kept is not None:
+            [arrivals] = self._keep_step.fulfil([kept])
+            self._keep_step.arrive(arrivals)
 
     def _end(self, handling: Handling, became: Outcome, error: BaseException | None) -> Handled:
         """A task is told that its message becomes a dead letter, and why, whatever the reason; before the engine is told."""

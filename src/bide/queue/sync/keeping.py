@@ -5,23 +5,21 @@ import time
 from collections.abc import Sequence
 
 from bide.engines.base import MAX_BATCH, Ref, Stored
-from bide.engines.results import Arrival, Expected, Kept, Result
+from bide.engines.results import Expected, Result
 from bide.engines.sync import Engine
 from bide.errors import EngineError, Unavailable
 from bide.logs import Log
 from bide.queue.batching import Batching
 from bide.queue.results import never_kept, not_kept, pause, pending, undone
 from bide.queue.setup import Setup
-from bide.queue.sync.depending import Dependents
 from bide.wakeable import Signal, Wakeable
 
 _log = Log("bide.queue")
 
 
 class Keeping:
-    def __init__(self, engine: Engine, dependents: Dependents) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._dependents = dependents
         self._expects: Batching[Expected, None] = Batching(self._expect, lambda each: engine.part_of(Ref(each.id)))
         self._reads: Batching[str, Result | None] = Batching(engine.results.read, lambda id: engine.part_of(Ref(id)))
         self._gets: Batching[Ref, Stored | None] = Batching(engine.get, engine.part_of)
@@ -57,20 +55,6 @@ class Keeping:
     def _expect(self, expected: Sequence[Expected]) -> Sequence[None]:
         self._engine.results.expect(expected)
         return [None] * len(expected)
-
-    def fulfil(self, kept: Sequence[Kept]) -> None:
-        """Keep what messages returned, before they are ended, and call those that have waited for the last of them.
-
-        If it fails on its way, it is called again: by the worker, or when the handler has run again.
-        """
-        told = self._engine.results.fulfil(kept)
-        arrivals = [Arrival(dependent, each.id) for each, found in zip(kept, told, strict=True) for dependent in found]
-        if arrivals:
-            self.arrive(arrivals)
-
-    def arrive(self, arrivals: Sequence[Arrival]) -> None:
-        """Call those that have waited for the last of what is done."""
-        self._dependents.arrive(arrivals)
 
     def tidy(self) -> None:
         """Remove all that is over."""

@@ -35,7 +35,7 @@ class Opened:
         self.moves: Batching[Move, RescheduleResult] = Batching(engine.reschedule, lambda move: engine.part_of(move.ref))
         self.rooms: Rooms = Rooms(engine, setup.tasks.rules.most)
         self.dependents: Dependents = Dependents(engine)
-        self.keeping: Keeping = Keeping(engine, self.dependents)
+        self.keeping: Keeping = Keeping(engine)
         self.heartbeat: Heartbeat = Heartbeat(setup.source)
         self.aside: Aside = Aside()
         self.outbox: Outbox | None = (

@@ -14,7 +14,6 @@ from bide.queue.batching import CLOSING
 from bide.queue.results import expected
 from bide.queue.setup import Setup
 from bide.queue.sync.brought import Bringing
-from bide.queue.sync.depending import Dependents
 from bide.queue.sync.keeping import Keeping
 from bide.queue.sync.relay import Relay, Relays
 from bide.queue.sync.turns import Turns
@@ -33,7 +32,7 @@ class Outbox:
         self.store: Engine = store
         self._target = target
         self._keeping = keeping
-        self._named = Keeping(store, Dependents(store))  # the ids that messages have since they were handed on
+        self._named = Keeping(store)  # the ids that messages have since they were handed on
         self._names = False  # whether any that was handed on here is asked for
         self._bring = Bringing(store, target, self._name).bring
         self.waiting: Waiting = Waiting(store, target, self._bring)
