@@ -8,9 +8,8 @@ from bide.core import options
 from bide.core.backoff import USUAL, Backoff
 from bide.errors import ConfigError
 from bide.queue.aio.session import AsyncSession
-from bide.queue.batch_task import A, AsyncBatchTask, T
 from bide.queue.bound import P, R
-from bide.queue.task import AsyncKeepingTask, AsyncTask
+from bide.queue.task import A, AsyncBatchTask, AsyncKeepingTask, AsyncTask, T
 from bide.queue.tasks.definition import Definition, TaskOptions, Unknown
 from bide.queue.tasks.failing import Errors, OnDead
 from bide.queue.tasks.habits import TASKS, instead

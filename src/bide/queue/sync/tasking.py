@@ -7,10 +7,9 @@ from typing import Any, Unpack, overload
 from bide.core import options
 from bide.core.backoff import USUAL, Backoff
 from bide.errors import ConfigError
-from bide.queue.batch_task import A, BatchTask, T
 from bide.queue.bound import P, R
 from bide.queue.sync.session import Session
-from bide.queue.task import KeepingTask, Task
+from bide.queue.task import A, BatchTask, KeepingTask, T, Task
 from bide.queue.tasks.definition import Definition, TaskOptions, Unknown
 from bide.queue.tasks.failing import Errors, OnDead
 from bide.queue.tasks.habits import TASKS, instead
