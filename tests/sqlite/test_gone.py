@@ -5,16 +5,18 @@ import os
 import shutil
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bide import Call, Hook, ManualClock, OutcomeUnknown, Queue, Unavailable
 from bide.engines.sqlite import database, watch
-from bide.engines.sqlite.watch import FileIdentity
+from bide.engines.sqlite.watch import FileGone, FileIdentity
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="elsewhere a file that is open can't be removed")
 
@@ -244,3 +246,36 @@ def test_while_its_folder_does_not_change_one_look_is_enough(path: Path, monkeyp
     identity.check()
     quiet = watch.TICK == 0
     assert seen == ([str(path.parent)] if quiet else [str(path.parent), str(path)])
+
+
+@pytest.mark.parametrize(
+    ("times", "later"),
+    [
+        pytest.param(lambda found: {"st_ctime_ns": 1}, 0.0, id="mtime-only"),
+        pytest.param(lambda found: {"st_ctime_ns": 0, "st_mtime_ns": 0}, 0.0, id="no-times"),
+        pytest.param(lambda found: {"st_ctime_ns": 1, "st_mtime_ns": 1}, 1.1, id="times-that-stand-still"),
+    ],
+)
+def test_a_folder_whose_times_do_not_tell_of_a_removal_is_not_trusted(
+    times: Callable[[os.stat_result], dict[str, int]], later: float, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first two as on FAT and exFAT, the third as when something is mounted on the file."""
+    path.touch()
+    settle(path.parent)
+    identity, stat, clock = FileIdentity(str(path)), os.stat, time.monotonic()
+
+    def told(name: Any, **how: Any) -> Any:
+        found = stat(name, **how)
+        if name != str(path.parent):
+            return found
+        known = {each: getattr(found, each) for each in ("st_dev", "st_ino", "st_ctime_ns", "st_mtime_ns")}
+        return SimpleNamespace(**known | times(found))
+
+    monkeypatch.setattr(watch, "TICK", 0)
+    monkeypatch.setattr("bide.engines.sqlite.watch.os.stat", told)
+    monkeypatch.setattr("bide.engines.sqlite.watch.time.monotonic", lambda: clock)
+    identity.check()
+    path.unlink()
+    clock += later
+    with pytest.raises(FileGone, match="removed"):
+        identity.check()

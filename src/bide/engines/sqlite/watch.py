@@ -13,6 +13,7 @@ from bide.errors import Unavailable
 
 INTERVAL = 0.04  # seconds: 25 looks a second, a few microseconds each
 TICK = 3_000_000_000  # nanoseconds: two changes of a folder that are further apart have two times, on any filesystem
+TRUSTED = 1.0  # seconds: so long a folder's times are enough, as a mount on a file changes none, nor do some filesystems
 _COMPANIONS = ("-wal", "-shm")  # they are there while a connection is open, and the same ones
 
 
@@ -23,15 +24,17 @@ class FileGone(Unavailable):
 class FileIdentity:
     """Which files the connections of a process are open on, by device and inode.
 
-    Whoever removes, moves or replaces a file changes its folder, and the time of that change can't be set. So as long as the
-    folder has not changed since all files were found there, one look at the folder is enough.
+    Whoever removes, moves or replaces a file changes its folder, of which one of two times tells: FAT and exFAT of some
+    years ago change `mtime` only, and who sets that changes `ctime`. So for a second after all files were found there, one
+    look at a folder that has not changed is enough. The root of a FAT filesystem has no times.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._real = os.path.realpath(path)
         self._folder = os.path.dirname(path) if _is_plain(path, self._real) else None  # else a link in another one leads here
-        self._quiet: tuple[int, int, int] | None = None  # the folder as all was there, if its next change is sure to show
+        self._quiet: tuple[int, ...] | None = None  # the folder as all was there, if its next change is sure to show
+        self._until = 0.0  # when all is looked at anyway
         self._own: dict[str, tuple[int, int] | None] = {path: _identity(path)}
         self._files: dict[str, tuple[int, int] | None] = self._own
 
@@ -49,9 +52,10 @@ class FileIdentity:
     def check(self) -> None:
         """Raise FileGone unless all is where it was. It is called twice for each transaction."""
         folder = None if self._folder is None else _changed(self._folder)
-        if folder is None or folder != self._quiet:
+        if folder is None or folder != self._quiet or time.monotonic() > self._until:
+            until = time.monotonic() + TRUSTED
             self._check_each()
-            self._quiet = folder if folder is not None and time.time_ns() - folder[2] > TICK else None
+            self._quiet, self._until = _settled(folder), until
 
     def _check_each(self) -> None:
         files = self._files
@@ -94,13 +98,18 @@ def _identity(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _changed(folder: str) -> tuple[int, int, int] | None:
-    """Which folder it is, by device and inode, and when something in it was made, removed or renamed last."""
+def _changed(folder: str) -> tuple[int, ...] | None:
+    """Which folder it is, by device and inode, and when something in it was made, removed or renamed last, by both times."""
     try:
         found = os.stat(folder)
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_ctime_ns
+    return found.st_dev, found.st_ino, found.st_ctime_ns, found.st_mtime_ns
+
+
+def _settled(folder: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """The folder, if it has times, and its next change is sure to have another one."""
+    return folder if folder is not None and folder[2] > 0 and time.time_ns() - max(folder[2:]) > TICK else None
 
 
 def _is_plain(path: str, real: str) -> bool:
