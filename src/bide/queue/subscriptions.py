@@ -29,7 +29,7 @@ class Subscription:
         self._ends = ends
         self._closed = False
         self._failed = False
-        self._inside: set[int] = set()  # threads that call it now
+        self._here = threading.local()  # whether this thread calls it now
 
     def close(self) -> None:
         """End it, from any thread, also within a call of the subscriber. To close it again does nothing."""
@@ -52,11 +52,11 @@ class Subscription:
 
     def _tell(self, kind: Kind, event: Event) -> None:
         """What its subscriber causes while it is called is not told to it, or it could go on for ever."""
-        call, thread = self._calls.get(kind), threading.get_ident()
-        if call is None or self._closed or thread in self._inside:
+        call, here = self._calls.get(kind), self._here
+        if call is None or self._closed or getattr(here, "inside", False):
             return
-        self._inside.add(thread)
         try:
+            here.inside = True
             call(event)
         except KeyboardInterrupt:
             raise
@@ -67,7 +67,7 @@ class Subscription:
                     "The subscriber %s failed in %s. It is still called; more of this is not told.", self._name, kind
                 )
         finally:
-            self._inside.discard(thread)
+            here.inside = False
 
 
 class Subscriptions:
