@@ -114,6 +114,7 @@ def test_hostile_rows_harm_no_other(
         {"topic": "(select string_agg(md5(i::text), '') from generate_series(1, 100) as i)"},
         {"traces": r"'[2147483646:2147483646]={a}'"},
         {"traces": r"'[-2147483648:-2147483647]={a,b}'"},
+        {"due": "-9223372036854775808"},
     ],
 )
 @pytest.mark.parametrize("attempt", [1, 3])
