@@ -7,7 +7,7 @@ these are the sequences that they stand for.
 import functools
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
-from typing import overload
+from typing import NamedTuple, overload
 
 from bide.engines.base import Claimed, End
 
@@ -39,15 +39,23 @@ class Lot(Sequence[Claimed]):
         return iter(self[:])
 
 
-class Acks(Sequence[End]):
-    """The ends of messages of lots, whose work is done."""
+class Run(NamedTuple):
+    """Places in a lot; or ends that were made, without one."""
 
-    def __init__(self, runs: Sequence[tuple[Lot, Sequence[int]]]) -> None:
-        """`runs`: places in one lot after the other."""
-        self.runs: Sequence[tuple[Lot, Sequence[int]]] = runs
+    lot: Lot | None
+    places: Sequence[int] = ()
+    ends: Sequence[End] = ()
+
+
+class Ends(Sequence[End]):
+    """What is at places in lots is done. An end of it is made when somebody asks."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        """`runs`: one after the other."""
+        self.runs: Sequence[Run] = runs
 
     def __len__(self) -> int:
-        return sum(len(places) for _, places in self.runs)
+        return sum(len(run.places) + len(run.ends) for run in self.runs)
 
     @overload
     def __getitem__(self, at: int) -> End: ...
@@ -61,7 +69,10 @@ class Acks(Sequence[End]):
 
     @functools.cached_property
     def _ends(self) -> list[End]:
-        return [done(claimed) for lot, places in self.runs for claimed in lot.messages(places)]
+        found: list[End] = []
+        for run in self.runs:
+            found += run.ends if run.lot is None else map(done, run.lot.messages(run.places))
+        return found
 
 
 def done(claimed: Claimed) -> End:

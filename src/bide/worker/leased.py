@@ -69,6 +69,8 @@ class Leased(ClaimBeat, Taken):
         if self.places is not None:
             for place in places:
                 self.holds.pop(self.handlings[place].delivery.hold, None)
-        for place in places:
+        if len(places) == len(self.handlings):
+            self.handlings.clear()
+        for place in places if self.handlings else ():
             del self.handlings[place]
         return not self.handlings

@@ -4,13 +4,12 @@ import asyncio
 import time
 from collections.abc import Callable, Hashable, Sequence
 from itertools import groupby
-from operator import attrgetter, itemgetter
 from typing import NamedTuple, TypeAlias
 
 from bide.core.amounts import plural
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, End, Ended
-from bide.engines.lots import Acks, done
+from bide.engines.lots import Ends, Lot, Run, done
 from bide.errors import ConfirmTimeout, EngineError, OutcomeUnknown
 from bide.logs import Log
 from bide.queue.batching import LOOK, Collector, Line
@@ -22,7 +21,6 @@ _log = Log("bide.worker")
 
 Entry: TypeAlias = tuple[Handling, End | None]
 """A message and its end; None where its lot tells that it is done."""
-_end, _lot = itemgetter(1), attrgetter("taken.lot")
 MOST = 10 * MAX_BATCH  # ends that wait for parts of the engine, also for one that does not answer
 AGAIN = 60.0  # seconds between two warnings of ends that were not confirmed
 
@@ -151,10 +149,19 @@ def _end_of(entry: Entry) -> End:
 
 
 def _ends_of(batch: Sequence[Entry]) -> Sequence[End]:
-    if any(map(_end, batch)):
-        return list(map(_end_of, batch))
-    runs = groupby([each for each, _ in batch], _lot)
-    return Acks([(lot, [each.place for each in some]) for lot, some in runs if lot is not None])
+    runs: list[Run] = []
+    for lot, entries in groupby(batch, _lot_of):
+        some = list(entries)
+        if lot is None:
+            runs.append(Run(None, ends=list(map(_end_of, some))))
+        else:
+            runs.append(Run(lot, [handling.place for handling, _ in some]))
+    return Ends(runs) if len(runs) > 1 or not runs[0].ends else runs[0].ends
+
+
+def _lot_of(entry: Entry) -> Lot | None:
+    handling, end = entry
+    return handling.taken.lot if end is None else None
 
 
 def _parted(

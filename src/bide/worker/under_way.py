@@ -4,8 +4,8 @@ import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
-from operator import attrgetter
+from itertools import groupby, repeat
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from bide.engines.base import MAX_BATCH, Ended
@@ -39,7 +39,8 @@ from bide.worker.telling import tell, tell_lost, tell_place_lost
 _log = Log("bide.worker")
 LONGEST = 0.005  # seconds that a slice should take, unless a single handler takes longer
 FIRST = 16  # handlers, before it is known how long they take
-_topic, _taken = attrgetter("topic"), attrgetter("taken")
+_topic, _taken, _made, _place = map(attrgetter, ("topic", "taken", "made", "place"))
+_handling, _end = itemgetter(0), itemgetter(1)
 
 
 class Slices:
@@ -159,10 +160,8 @@ class UnderWay:
         taken, served = Leased(self._common, read, slot=slot, until=until), self._served
         lot = taken.lot
         topics = lot.topics if lot is not None else list(map(_topic, read.messages))
-        handlings = [
-            Handling(taken, place, served[topic], topic, given)
-            for place, (topic, given) in enumerate(zip(topics, read.arguments, strict=True))
-        ]
+        tasks = map(served.__getitem__, topics)
+        handlings = list(map(Handling, repeat(taken), range(len(topics)), tasks, topics, read.arguments))
         if lot is None:
             for handling, claimed, body in zip(handlings, read.messages, read.bodies, strict=True):
                 handling.known, handling.body = claimed, body
@@ -310,7 +309,7 @@ class UnderWay:
 
     def _returned(self, handlings: Sequence[Handling]) -> None:
         """Handlers of plain tasks have returned: their places are free."""
-        for topic, count in Counter([each.topic for each in handlings]).items():
+        for topic, count in Counter(map(_topic, handlings)).items():
             self._slots.give_back(topic, count)
         self.freed()
 
@@ -327,7 +326,9 @@ class UnderWay:
 
     def _settled(self, batch: Sequence[Entry], answers: Sequence[Ended]) -> None:
         """The engine has answered the ends of deliveries."""
-        for (handling, end), answer in zip(batch, answers, strict=True):
+        all_done = answers.count("done") == len(batch) and not any(map(_end, batch))  # as most are, of lots
+        self.done += all_done * len(batch)
+        for (handling, end), answer in () if all_done else zip(batch, answers, strict=True):
             if answer == "lost":
                 if handling.why != "lost":
                     tell_lost(handling.delivery, "its handler had ended by then")
@@ -337,17 +338,16 @@ class UnderWay:
                 self.failed += 1
             elif self._stopping.is_set():
                 self.given_back += 1
-        self._forget([handling for handling, _ in batch])
+        self._forget(map(_handling, batch))
         self.freed()
 
-    def _forget(self, handlings: Sequence[Handling]) -> None:
+    def _forget(self, handlings: Iterable[Handling]) -> None:
         """Nothing is left to be done about these."""
         for taken, some in groupby(handlings, _taken):
             ended = list(some)
-            for each in ended:
-                if each.made is not None:
-                    each.made.ended = True
-            self._heartbeat.end(taken, [each.place for each in ended])
+            for made in filter(None, map(_made, ended)):
+                made.ended = True
+            self._heartbeat.end(taken, list(map(_place, ended)))
             self._names.let_go(taken.slot, len(ended))
             if not taken.handlings:
                 del self._claims[taken]

@@ -46,10 +46,11 @@ class Handlers:
 
     def call(self, handling: Handling) -> Awaitable[None]:
         """Begin to call its handler: the rest is to be awaited."""
-        task = handling.task
+        task, arguments = handling.task, handling.given
         if self._middleware:
             return self._inside(handling)
-        arguments = handling.arguments()
+        if arguments is None:
+            arguments = handling.arguments()
         self._begins(handling)
         if not task.is_async:
             return self._in_thread(handling, arguments)

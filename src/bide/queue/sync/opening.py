@@ -105,14 +105,12 @@ class Opener:
         return replace(claim, messages=[each for each, held in zip(claim.messages, answers, strict=True) if held])
 
 
-def _arguments(lot: Lot, readers: Mapping[str, Reader], limit: int) -> list[dict[str, Any]] | None:
+def _arguments(lot: Lot, readers: Mapping[str, Reader], limit: int) -> list[dict[str, Any] | None] | None:
     """Those of all of its messages; None where one of them can't be read like this."""
-    found: list[dict[str, Any]] = []
     if not readers.keys() >= set(lot.topics):
         return None
-    for topic, body in zip(lot.topics, lot.bodies(), strict=True):
-        given = readers[topic](body) if len(body) <= limit else None
-        if given is None:
-            return None
-        found.append(given)
-    return found
+    bodies = lot.bodies()
+    if max(map(len, bodies)) > limit:
+        return None
+    found = [reader(body) for reader, body in zip(map(readers.__getitem__, lot.topics), bodies, strict=True)]
+    return None if None in found else found

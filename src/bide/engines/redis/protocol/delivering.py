@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import merge
-from itertools import repeat
-from operator import attrgetter, itemgetter
+from itertools import groupby, repeat
+from operator import attrgetter, itemgetter, methodcaller
 from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Ended, Hold
-from bide.engines.lots import Acks, Lot
+from bide.engines.lots import Ends, Lot, Run
 from bide.engines.redis.protocol import Arg
 from bide.engines.redis.protocol.encoding import (
     FULL,
@@ -34,8 +34,8 @@ YES = ord("1")  # in a text of 0 and 1, one for each delivery
 FEW = 20  # messages, which are made at once: a lot of them is not worth it
 NOTHING = Beside(b"", b"", None)
 _FULLS = Struct(f"{FULL}s")
-_number, _only = int.from_bytes, itemgetter(0)
-_token = attrgetter("token")
+_number, _only, _slot = int.from_bytes, itemgetter(0), itemgetter(slice(SLOT))
+_token, _held = attrgetter("token"), methodcaller("count", YES)
 
 
 def turned(topics: Sequence[str], count: int) -> Sequence[str]:
@@ -88,14 +88,13 @@ class RedisLot(Lot):
         self._flags = bytearray()
         self._dues: list[int] = []
         topics: list[str] = []
-        slot, topic, at, start = b"", "", 0, 0  # of the message before: most share it
-        for full, value in zip(self.fulls, self._values, strict=True):
-            if full[:SLOT] != slot:
-                slot, topic, (at, start) = full[:SLOT], names[full[:TOPIC]], flags_and_start(full)
-            self._starts.append(at)
-            self._flags.append(value[at])
-            self._dues.append(start + _number(value[SALT:at], "big"))
-            topics.append(topic)
+        for slot, run in groupby(self.fulls, _slot):
+            count, (at, start) = len(list(run)), flags_and_start(slot)
+            values = self._values[len(topics) : len(topics) + count]
+            self._starts += repeat(at, count)
+            self._flags.extend(map(itemgetter(at), values))
+            self._dues += map(start.__add__, map(_number, map(itemgetter(slice(SALT, at)), values)))
+            topics += repeat(names[slot[:TOPIC]], count)
         self.large: bool = False  # one of its bodies
         self._beside: dict[int, Beside] = {}  # by where they are in the reply
         for at in range(0, len(reply.beside), 4):
@@ -105,7 +104,7 @@ class RedisLot(Lot):
             if (changed := read_life(life)) is not None:
                 self._dues[position - 1] = changed.due
         self.order: list[int] = sorted(range(len(topics)), key=self._dues.__getitem__)  # where each place is in the reply
-        self.topic: str | None = topic if len(names) == 1 else None  # of all of them
+        self.topic: str | None = topics[0] if len(names) == 1 and topics else None  # of all of them
         self.topics: Sequence[str] = topics if self.topic is not None else [topics[i] for i in self.order]
         self.odd: Collection[int] = ()
         if self._beside or any(self._flags):
@@ -131,6 +130,8 @@ class RedisLot(Lot):
         values, starts = self._values, self._starts
         if any(self._flags):
             return [read_content(starts[i], values[i], b"").body for i in self.order]
+        if len(set(starts)) == 1:  # as most are
+            return list(map(itemgetter(slice(starts[0] + 1, None)), map(values.__getitem__, self.order)))
         return [values[i][starts[i] + 1 :] for i in self.order]
 
 
@@ -148,37 +149,28 @@ class Groups(msgspec.Struct):
 
     found: dict[Group, tuple[list[int], list[bytes], list[bytes]]] = msgspec.field(default_factory=dict)
 
-    @classmethod
-    def of_acks(cls, acks: Acks) -> "Groups":
-        made = cls()
-        first = 0
-        for lot, places in acks.runs:
-            assert isinstance(lot, RedisLot)
-            at = [lot.order[place] for place in places]
-            if lot.topic is not None:
-                made._add(lot, lot.topic, range(first, first + len(at)), at)
-            else:
-                for topic in dict.fromkeys(lot.topics[place] for place in places):
-                    some = [i for i, place in enumerate(places) if lot.topics[place] == topic]
-                    made._add(lot, topic, [first + i for i in some], [at[i] for i in some])
-            first += len(at)
-        return made
+    def add_places(self, first: int, lot: Lot, places: Sequence[int]) -> None:
+        """`first`: the index of the first of them."""
+        assert isinstance(lot, RedisLot)
+        at = list(map(lot.order.__getitem__, places))
+        if lot.topic is not None:
+            self._add(lot, lot.topic, range(first, first + len(at)), at)
+            return
+        for topic in dict.fromkeys(lot.topics[place] for place in places):
+            some = [i for i, place in enumerate(places) if lot.topics[place] == topic]
+            self._add(lot, topic, [first + i for i in some], [at[i] for i in some])
 
     def _add(self, lot: RedisLot, topic: str, indexes: Sequence[int], at: Sequence[int]) -> None:
         """`at`: where they are in the reply to the claim."""
         group = lot.request, lot.head, topic, lot.fulls[at[0]][:TOPIC]
         found = self.found.setdefault(group, ([], [], []))
         found[0].extend(indexes)
-        found[1].extend([_PLACES[lot.positions[i]] for i in at])
-        found[2].extend([lot.fulls[i] for i in at])
+        found[1].extend(map(_PLACES.__getitem__, map(lot.positions.__getitem__, at)))
+        found[2].extend(map(lot.fulls.__getitem__, at))
 
-    @classmethod
-    def of(cls, deliveries: Sequence[End | Hold], indexes: Sequence[int]) -> "Groups":
-        """`indexes`: of those that are meant."""
-        made = cls()
-        groups = made.found
-        meant = [deliveries[i] for i in indexes]
-        for i, delivery, raw in zip(indexes, meant, ids_bytes([each.id for each in meant]), strict=True):
+    def add(self, indexes: Sequence[int], deliveries: Sequence[End | Hold]) -> None:
+        groups = self.found
+        for i, delivery, raw in zip(indexes, deliveries, ids_bytes([each.id for each in deliveries]), strict=True):
             token = delivery.token
             position = _POSITIONS.get(token[CLAIM:HEAD])
             if position is None or raw is None or len(token) <= HEAD:
@@ -190,7 +182,6 @@ class Groups(msgspec.Struct):
             found[0].append(i)
             found[1].append(position)
             found[2].append(raw[1 : 1 + FULL])
-        return made
 
     def args(self) -> list[Arg]:
         args: list[Arg] = [str(len(self.found))]
@@ -218,20 +209,27 @@ class Settle(NamedTuple):
 
 
 def settle(ends: Sequence[End], dead_max: int) -> Settle:
-    if type(ends) is Acks:
-        groups = Groups.of_acks(ends)
-        return Settle(groups, [], [str(dead_max), *groups.args(), "0"])
-    tokens = list(map(_token, ends))
+    groups, made = Groups(), dict[int, End]()  # by index
+    first = 0
+    for run in ends.runs if type(ends) is Ends else [Run(None, ends=ends)]:
+        made.update(enumerate(run.ends, first))
+        if run.lot is not None:
+            groups.add_places(first, run.lot, run.places)
+        first += len(run.places) + len(run.ends)
+    tokens = list(map(_token, made.values()))
     again = set() if len(set(tokens)) == len(tokens) else {each for each in tokens if tokens.count(each) > 1}
     alike: list[int] = []
     apart: list[int] = []
-    for i, end in enumerate(ends):
+    for i, end in made.items():
         (alike if end.verdict == "done" and end.token not in again else apart).append(i)
-    groups = Groups.of(ends, alike)
+    groups.add(alike, list(map(made.__getitem__, alike)))
     others: list[int] = []
     other_args: list[Arg] = []
-    for i, (request, claim, topic, _), position, full in Groups.of(ends, apart).each() if apart else ():
-        end = ends[i]
+    separate = Groups()
+    if apart:
+        separate.add(apart, list(map(made.__getitem__, apart)))
+    for i, (request, claim, topic, _), position, full in separate.each() if apart else ():
+        end = made[i]
         others.append(i)
         verdict = "aside" if end.aside and end.verdict == "release" else end.verdict
         other_args += (
@@ -241,13 +239,9 @@ def settle(ends: Sequence[End], dead_max: int) -> Settle:
     return Settle(groups, others, [str(dead_max), *groups.args(), str(len(others)), *other_args])
 
 
-def _refused(results: bytes) -> bool:
-    return results.count(YES) != len(results)
-
-
 def settle_answer(asked: Settle, count: int, reply: Sequence[Any]) -> list[Ended]:
     among = len(reply) - len(asked.others)
-    if count > 1 and not asked.others and not any(map(_refused, reply[1:among])):
+    if sum(map(_held, reply[1:among])) == count:  # as most are
         return ["done"] * count
     answers: list[Ended] = ["lost"] * count
     for i in asked.groups.confirmed(reply[1:among]):
@@ -258,7 +252,8 @@ def settle_answer(asked: Settle, count: int, reply: Sequence[Any]) -> list[Ended
 
 
 def extend(holds: Sequence[Hold], lease: int) -> tuple[Groups, list[Arg]]:
-    groups = Groups.of(holds, range(len(holds)))
+    groups = Groups()
+    groups.add(range(len(holds)), holds)
     return groups, [str(lease), *groups.args()]
 
 
