@@ -39,7 +39,7 @@ class Lot(Sequence[Claimed]):
         return iter(self[:])
 
 
-class Run(NamedTuple):
+class Stretch(NamedTuple):
     """Places in a lot; or ends that were made, without one."""
 
     lot: Lot | None
@@ -50,9 +50,9 @@ class Run(NamedTuple):
 class Ends(Sequence[End]):
     """What is at places in lots is done. An end of it is made when somebody asks."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[Stretch]) -> None:
         """`runs`: one after the other."""
-        self.runs: Sequence[Run] = runs
+        self.runs: Sequence[Stretch] = runs
 
     def __len__(self) -> int:
         return sum(len(run.places) + len(run.ends) for run in self.runs)

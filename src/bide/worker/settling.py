@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 from bide.core.amounts import plural
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, End, Ended
-from bide.engines.lots import Ends, Lot, Run, done
+from bide.engines.lots import Ends, Lot, Stretch, done
 from bide.errors import ConfirmTimeout, EngineError, OutcomeUnknown
 from bide.logs import Log
 from bide.queue.batching import LOOK, Collector, Line
@@ -149,13 +149,13 @@ def _end_of(entry: Entry) -> End:
 
 
 def _ends_of(batch: Sequence[Entry]) -> Sequence[End]:
-    runs: list[Run] = []
+    runs: list[Stretch] = []
     for lot, entries in groupby(batch, _lot_of):
         some = list(entries)
         if lot is None:
-            runs.append(Run(None, ends=list(map(_end_of, some))))
+            runs.append(Stretch(None, ends=list(map(_end_of, some))))
         else:
-            runs.append(Run(lot, [handling.place for handling, _ in some]))
+            runs.append(Stretch(lot, [handling.place for handling, _ in some]))
     return Ends(runs) if len(runs) > 1 or not runs[0].ends else runs[0].ends
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Ended, Hold
-from bide.engines.lots import Ends, Lot, Run
+from bide.engines.lots import Ends, Lot, Stretch
 from bide.engines.redis.protocol import Arg
 from bide.engines.redis.protocol.encoding import (
     FULL,
@@ -211,7 +211,7 @@ class Settle(NamedTuple):
 def settle(ends: Sequence[End], dead_max: int) -> Settle:
     groups, made = Groups(), dict[int, End]()  # by index
     first = 0
-    for run in ends.runs if type(ends) is Ends else [Run(None, ends=ends)]:
+    for run in ends.runs if type(ends) is Ends else [Stretch(None, ends=ends)]:
         made.update(enumerate(run.ends, first))
         if run.lot is not None:
             groups.add_places(first, run.lot, run.places)
