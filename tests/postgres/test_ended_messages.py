@@ -213,3 +213,15 @@ def test_transactions_are_looked_for_four_times_a_minute() -> None:
         clock[0] += 1.0
         looks.append(transactions.is_time())
     assert looks.count(True) == 4
+
+
+def test_what_tells_late_of_messages_reads_no_whole_table_also_when_statistics_say_that_it_is_empty(postgres_url: str) -> None:
+    with Queue(postgres_url) as queue, psycopg.connect(postgres_url, autocommit=True) as client:
+        queue.stats()
+        client.execute("vacuum analyze bide.message")
+        with client.transaction():
+            for _ in range(7):  # after five, plans are kept
+                client.execute("select bide.tell_late('{t}', %s)", [FAR])
+            client.execute("select bide.put_plain('r', 't', '', 60000, null, 1, 3, null, null, %s, false, null)", [FAR])
+            read_by = "select seq_scan, idx_scan > 0 from pg_stat_xact_user_tables where relid = 'bide.message'::regclass"
+            assert client.execute(read_by).fetchall() == [(0, True)]

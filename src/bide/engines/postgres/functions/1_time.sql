@@ -106,8 +106,9 @@ begin
 end $$;
 
 create or replace function bide.tell_late(topics text[], due bigint) returns void language plpgsql
-set search_path = pg_catalog, pg_temp as $$
--- What calls have left untold.
+set search_path = pg_catalog, pg_temp
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan as $$
+-- What calls have left untold. Sends on this connection use the plans that are made here.
 declare
     now bigint := bide.engine_us(null, false) / 1000;
 begin

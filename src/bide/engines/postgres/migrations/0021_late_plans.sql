@@ -1,0 +1,1 @@
+-- Functions only: what tells of late messages makes no plan that reads the whole table.
