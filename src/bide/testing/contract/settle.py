@@ -209,6 +209,17 @@ class Settling:
         assert retried.body == b"retry"
         assert await bench.engine.settle([nobody, ending(retried, "done"), stranger], now=bench.now) == ["lost", "done", "lost"]
 
+    async def test_acks_of_what_is_none_of_its_own_are_lost(self, bench: Bench) -> None:
+        claimed = await bench.running("mail")
+        strangers = [
+            End("mail", claimed.id, "no such token", "done"),
+            End("mail", "no such id", claimed.token, "done"),
+            End("mail", "no such id", "no such token", "done"),
+        ]
+        assert await bench.engine.settle(strangers, now=bench.now) == ["lost"] * 3
+        ends = [*strangers, ending(claimed, "done"), *strangers]
+        assert await bench.engine.settle(ends, now=bench.now) == [*["lost"] * 3, "done", *["lost"] * 3]
+
     async def test_a_late_end_counts_while_nobody_has_taken_the_lease_back(self, bench: Bench) -> None:
         late = await bench.running("mail", lease=1_000)
         later = await bench.running("news", lease=1_000, max_attempts=5)
