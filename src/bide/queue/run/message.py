@@ -98,9 +98,13 @@ class Handling:
     def delivery(self) -> AsyncDelivery:
         """Any thread may ask."""
         if self.made is None:
-            made = self.taken.delivery(self)
-            made.ended, made.expired, made.deadline = self.told, self.expired, self.deadline
-            self.__dict__.setdefault("made", made)
+            made = self.__dict__.setdefault("made", self.taken.delivery(self))
+            if self.told:  # what was said before it could be told; from now on it is told, too
+                made.ended = True
+            if self.expired:
+                made.expired = True
+            if self.deadline is not None:
+                made.deadline = self.deadline
         assert self.made is not None
         return self.made
 
