@@ -139,6 +139,7 @@ class Claiming:
                 timeout = min(timeout, self._receiver.pause(claim))
         if more:
             await asyncio.sleep(0)  # let what was begun go its first step: most of it may be done by then
+            self._under_way.settling.gather()  # or its places and those of others would be asked for apart from then on
             if any(self._ask(group).limit for group in groups):
                 return
         self._left = [group for group in groups if not drained.issuperset(self._slots.groups[group])]
