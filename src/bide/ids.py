@@ -13,8 +13,7 @@ HOST = 32  # characters of a machine's name, as names of claims are stored
 def sequence() -> Callable[[], str]:
     """A source of ids that no other source gives: a random salt, then a count, so they sort in the order of birth."""
     salt = f"{int(time.time()):08x}{os.urandom(6).hex()}"
-    count = itertools.count().__next__
-    return lambda: f"{salt}{count():010x}"
+    return map((salt + "{:010x}").format, itertools.count()).__next__
 
 
 def process_name(pid: int) -> str:
@@ -26,8 +25,7 @@ def process_name(pid: int) -> str:
 def requests() -> Callable[[], str]:
     """A source of names for claims, that no other source gives. They begin with the name of this process."""
     source = f"{process_name(os.getpid())}/{os.urandom(6).hex()}"
-    count = itertools.count(1).__next__
-    return lambda: f"{source}.{count():x}"
+    return map((source + ".{:x}").format, itertools.count(1)).__next__
 
 
 def worker_of(request: str) -> str:
