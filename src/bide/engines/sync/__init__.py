@@ -187,6 +187,7 @@ class Engine(ABC):
         - A message set aside comes back before it expires.
         - Dead buries a message with its reason.
         - An old token is lost and changes nothing.
+        - Acks of what is none of its own are lost.
         - A delivery ends once.
         - Each end is answered for itself.
         - A late end counts while nobody has taken the lease back.
