@@ -13,7 +13,7 @@ from bide.engines.base import Claimed, End
 
 
 class Lot(Sequence[Claimed]):
-    """It holds all of its bodies for as long as one of its messages is under way, so these are small."""
+    """It holds all of its bodies for as long as somebody knows one of its messages, so these are small."""
 
     topics: Sequence[str]  # of each message
     odd: Collection[int]  # the places of messages that have been tried before, or have headers
@@ -50,12 +50,12 @@ class Stretch(NamedTuple):
 class Ends(Sequence[End]):
     """What is at places in lots is done. An end of it is made when somebody asks."""
 
-    def __init__(self, runs: Sequence[Stretch]) -> None:
-        """`runs`: one after the other."""
-        self.runs: Sequence[Stretch] = runs
+    def __init__(self, stretches: Sequence[Stretch]) -> None:
+        """`stretches`: one after the other."""
+        self.stretches: Sequence[Stretch] = stretches
 
     def __len__(self) -> int:
-        return sum(len(run.places) + len(run.ends) for run in self.runs)
+        return sum(len(each.places) + len(each.ends) for each in self.stretches)
 
     @overload
     def __getitem__(self, at: int) -> End: ...
@@ -70,8 +70,8 @@ class Ends(Sequence[End]):
     @functools.cached_property
     def _ends(self) -> list[End]:
         found: list[End] = []
-        for run in self.runs:
-            found += run.ends if run.lot is None else map(done, run.lot.messages(run.places))
+        for each in self.stretches:
+            found += each.ends if each.lot is None else map(done, each.lot.messages(each.places))
         return found
 
 

@@ -149,14 +149,14 @@ def _end_of(entry: Entry) -> End:
 
 
 def _ends_of(batch: Sequence[Entry]) -> Sequence[End]:
-    runs: list[Stretch] = []
+    stretches: list[Stretch] = []
     for lot, entries in groupby(batch, _lot_of):
         some = list(entries)
         if lot is None:
-            runs.append(Stretch(None, ends=list(map(_end_of, some))))
+            stretches.append(Stretch(None, ends=list(map(_end_of, some))))
         else:
-            runs.append(Stretch(lot, [handling.place for handling, _ in some]))
-    return Ends(runs) if len(runs) > 1 or not runs[0].ends else runs[0].ends
+            stretches.append(Stretch(lot, [handling.place for handling, _ in some]))
+    return Ends(stretches) if len(stretches) > 1 or not stretches[0].ends else stretches[0].ends
 
 
 def _lot_of(entry: Entry) -> Lot | None:

@@ -23,7 +23,9 @@ Why: TypeAlias = Literal["lost", "timeout", "stop", "place"]
 
 
 class Taken:
-    """What the messages of one claim have in common."""
+    """What the messages of one claim have in common. A worker's makes what a message is known by when somebody asks; of others,
+    as in time travel, all of that is there from the start (`Handling.of`), and nobody asks.
+    """
 
     at_work: float | None = None  # since when, by time.monotonic(), if somebody listens to events
     lot: Lot | None = None  # what was claimed, where its engine gives that
@@ -32,11 +34,10 @@ class Taken:
         self.in_sync: Callable[[Any], Delivery] = in_sync
 
     def claimed(self, place: int) -> Claimed:
-        """A message, where it is made for who asks first; and its delivery."""
-        raise NotImplementedError
+        raise NotImplementedError("Its messages are there from the start.")
 
     def delivery(self, handling: "Handling") -> AsyncDelivery:
-        raise NotImplementedError
+        raise NotImplementedError("Its deliveries are there from the start.")
 
     def unkept(self, delivery: AsyncDelivery) -> Callable[[], Any]:
         """What stops the renewals of its lease."""
@@ -44,7 +45,10 @@ class Taken:
 
 
 class Handling:
-    """Most never get what is said here at first, and make no delivery in a worker: that takes time."""
+    """One message, from its claim until its end is decided.
+
+    For most, what is written here first stays as it is, and no delivery is made: so it takes no time to set it.
+    """
 
     why: Why | None = None  # it was told to stop
     told: bool = False  # its end has been decided

@@ -211,11 +211,11 @@ class Settle(NamedTuple):
 def settle(ends: Sequence[End], dead_max: int) -> Settle:
     groups, made = Groups(), dict[int, End]()  # by index
     first = 0
-    for run in ends.runs if type(ends) is Ends else [Stretch(None, ends=ends)]:
-        made.update(enumerate(run.ends, first))
-        if run.lot is not None:
-            groups.add_places(first, run.lot, run.places)
-        first += len(run.places) + len(run.ends)
+    for each in ends.stretches if type(ends) is Ends else [Stretch(None, ends=ends)]:
+        made.update(enumerate(each.ends, first))
+        if each.lot is not None:
+            groups.add_places(first, each.lot, each.places)
+        first += len(each.places) + len(each.ends)
     tokens = list(map(_token, made.values()))
     again = set() if len(set(tokens)) == len(tokens) else {each for each in tokens if tokens.count(each) > 1}
     alike: list[int] = []
