@@ -47,7 +47,8 @@ class Parts:
 
 
 @pytest.fixture
-def queue(tmp_path: Path) -> Iterator[Queue]:
+def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
+    monkeypatch.setattr("bide.queue.sync.relay.GIVING", 60.0)  # or a slow machine does not give all back
     with Queue(f"memory://{tmp_path.name}", outbox=f"sqlite:///{tmp_path}/app.db") as queue:
         queue.relay(wait=False)
         yield queue
