@@ -15,7 +15,7 @@ import pytest
 from tests.times import kin_of, recorded
 
 ENOUGH = 0.1  # seconds of a core
-LONG = 1.0
+LONG = 0.6
 WHOLE = "tests/negative/"
 
 
