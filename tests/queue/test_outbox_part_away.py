@@ -67,7 +67,8 @@ def commit(queue: Queue, tmp_path: Path, many: int, body: object = 1) -> None:
 def test_what_is_behind_many_for_a_part_that_is_away_is_handed_on_in_the_same_call(
     queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr("bide.queue.sync.relay.SOON", 60_000)  # or a slow machine tries it twice
+    for module in ("relay", "handover"):
+        monkeypatch.setattr(f"bide.queue.sync.{module}.SOON", 60_000)  # or a slow machine tries it twice
     commit(queue, tmp_path, MANY)
     parts = Parts(queue, monkeypatch, several=True, error=error)
     with pytest.raises(type(error)):
