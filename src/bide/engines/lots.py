@@ -62,7 +62,17 @@ class Ends(Sequence[End]):
     @overload
     def __getitem__(self, at: slice) -> Sequence[End]: ...
     def __getitem__(self, at: int | slice) -> End | Sequence[End]:
+        if isinstance(at, slice) and at.step is None:
+            return Ends(list(self._cut(*at.indices(len(self))[:2])))
         return self._ends[at]
+
+    def _cut(self, start: int, stop: int) -> Iterator[Stretch]:
+        for lot, places, ends in self.stretches:
+            count = len(places) + len(ends)
+            if start < count and stop > 0:
+                part = slice(max(0, start), stop)
+                yield Stretch(lot, places[part], ends[part])
+            start, stop = start - count, stop - count
 
     def __iter__(self) -> Iterator[End]:
         return iter(self._ends)

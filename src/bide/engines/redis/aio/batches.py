@@ -108,7 +108,7 @@ class AsyncBatches:
                 found = error
             return together(len(items), [(own, part_of(told, own)), (others, found)])
 
-        async def ask(part: tuple[AsyncShard, list[int]]) -> list[Told]:
+        async def ask(part: tuple[AsyncShard, Sequence[int]]) -> list[Told]:
             shard, indexes = part
             told: list[Told] = []
             failed: BideError | None = None
@@ -117,12 +117,17 @@ class AsyncBatches:
                 try:
                     if (brief or told) and shard.is_away():
                         raise failed or shard.absence()
-                    told.append((some, await call(shard, [items[i] for i in some])))
+                    if shard is only:
+                        told.append((some, await self.by_shard(items[some[0] : some[-1] + 1], shard_of, call)))
+                    else:
+                        told.append((some, await call(shard, [items[i] for i in some])))
                 except BideError as error:
                     failed = failed or (None if isinstance(error, ConfirmTimeout) else error)
                     told.append((some, error))
             return told
 
+        if only is not None:
+            return together(len(items), await ask((only, range(len(items)))))
         parts = await self._shards_of(items, shard_of)
         return together(len(items), in_pieces(await AsyncRound(parts, ask).answers()))
 

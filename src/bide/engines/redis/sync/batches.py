@@ -106,7 +106,7 @@ class Batches:
                 found = error
             return together(len(items), [(own, part_of(told, own)), (others, found)])
 
-        def ask(part: tuple[Shard, list[int]]) -> list[Told]:
+        def ask(part: tuple[Shard, Sequence[int]]) -> list[Told]:
             shard, indexes = part
             told: list[Told] = []
             failed: BideError | None = None
@@ -115,12 +115,17 @@ class Batches:
                 try:
                     if (brief or told) and shard.is_away():
                         raise failed or shard.absence()
-                    told.append((some, call(shard, [items[i] for i in some])))
+                    if shard is only:
+                        told.append((some, self.by_shard(items[some[0] : some[-1] + 1], shard_of, call)))
+                    else:
+                        told.append((some, call(shard, [items[i] for i in some])))
                 except BideError as error:
                     failed = failed or (None if isinstance(error, ConfirmTimeout) else error)
                     told.append((some, error))
             return told
 
+        if only is not None:
+            return together(len(items), ask((only, range(len(items)))))
         parts = self._shards_of(items, shard_of)
         return together(len(items), in_pieces(Round(parts, ask).answers()))
 
