@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import bide
 from bide import AsyncQueue, Worker
-from bide.worker import under_way
+from bide.worker import slices
 
 MESSAGES = 2_000
 BATCH = 100  # how many a worker and a listener hold at most, so that each run claims in batches of the same size
@@ -27,7 +27,7 @@ ROOT = os.path.join(os.path.dirname(bide.__file__), "")
 
 
 # Of a slow machine the slices would be smaller, so that more calls tell the engine what has ended.
-under_way.FIRST, under_way.LONGEST = BATCH, float("inf")
+slices.FIRST, slices.LONGEST = BATCH, float("inf")
 
 
 class Trip(NamedTuple):
@@ -87,7 +87,7 @@ async def send_task(queue: AsyncQueue, watch: Watch) -> None:
 
 
 async def worker(queue: AsyncQueue, watch: Watch) -> None:
-    done, count = asyncio.Event(), 0
+    warm, done, count = asyncio.Event(), asyncio.Event(), 0
 
     @queue.task("worked")
     async def handle(number: int) -> None:
@@ -95,10 +95,16 @@ async def worker(queue: AsyncQueue, watch: Watch) -> None:
         count += 1
         if count == MESSAGES:
             done.set()
+        elif not number:
+            warm.set()
 
-    await queue.send_many("worked", [{"number": number} for number in range(MESSAGES)])
     async with Worker(queue, concurrency=BATCH):
+        await handle.send(0)
+        await warm.wait()  # it has looked around by then, which is no part of the way
+        await queue.pause("worked")
+        await queue.send_many("worked", [{"number": number} for number in range(1, MESSAGES)])
         with watch.on():
+            await queue.resume("worked")
             await done.wait()
 
 

@@ -20,7 +20,7 @@ from benchmarks.costs import body
 from benchmarks.counts import callgrind
 from bide import AsyncQueue, Outgoing, Queue, Worker
 from bide.queue.sync import receiving
-from bide.worker import under_way
+from bide.worker import slices
 from tests.servers.redis import RedisServer
 
 BODY = body()
@@ -147,7 +147,7 @@ async def _work(url: str, many: int, *, send_too: bool) -> None:
 
     async with queue:
         await queue.send_many("t", [BODY] * 100)
-        under_way.LONGEST = float("inf")  # all is slow while instructions are counted, and slices would be smaller
+        slices.LONGEST = float("inf")  # all is slow while instructions are counted, and slices would be smaller
         async with Worker(queue) as worker:
             await begun.wait()
             for _ in iter(lambda: worker.health().running, 0):

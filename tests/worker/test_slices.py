@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bide import AsyncQueue
-from bide.worker.under_way import FIRST, LONGEST, Slices
+from bide.worker.slices import AGAIN, LONGEST, Slices
 from tests.worker.conftest import Working
 
 MANY = 60
@@ -24,8 +24,9 @@ async def worked(queue: AsyncQueue, working: Working, until: Any) -> None:
         await until(lambda: _nothing(queue))
 
 
-async def test_quick_handlers_begin_in_order_and_not_all_in_one_round_of_the_loop(
-    memory: AsyncQueue, working: Working, until: Any
+@pytest.mark.parametrize("wait", [False, True], ids=["quick", "wait"])
+async def test_handlers_begin_in_order_and_not_all_in_one_round_of_the_loop(
+    memory: AsyncQueue, working: Working, until: Any, wait: bool
 ) -> None:
     seen: list[tuple[int, int]] = []
     rounds = [0]
@@ -33,6 +34,10 @@ async def test_quick_handlers_begin_in_order_and_not_all_in_one_round_of_the_loo
     @memory.task("t")
     async def handle(n: int) -> None:
         seen.append((n, rounds[0]))
+        if wait:
+            await asyncio.sleep(0)
+        else:
+            work(LONGEST / 8)
 
     async def go_round() -> None:
         while True:
@@ -63,9 +68,7 @@ async def test_the_loop_goes_round_and_the_engine_is_told_while_handlers_of_one_
     async with working(memory) as worker:
         await handle.send_many({"n": n} for n in range(MANY))
         await until(lambda: begun == MANY)
-    # the first slice is as large as it is for quick handlers; then each next one knows of the ends of those before
-    assert ended[:FIRST] == [0] * FIRST
-    assert len(set(ended)) > (MANY - FIRST) // 2
+    assert len(set(ended)) > MANY // 2
 
 
 async def test_a_stop_gives_back_what_has_not_begun(memory: AsyncQueue, working: Working, until: Any) -> None:
@@ -129,10 +132,19 @@ async def test_a_slice_that_is_cut_short_is_followed_by_the_next() -> None:
     called: list[int] = []
     broken = [True]
 
-    async def handle(number: Any) -> None:
-        called.append(number.number)
+    class Calls:
+        def quick(self, number: Any) -> Any:
+            return self.handle(number)
+
+        def over(self, number: Any, error: BaseException | None) -> bool:
+            return error is None
+
+        async def handle(self, number: Any, left: Any = None) -> None:
+            called.append(number.number)
 
     class One:
+        topic = "t"
+
         def __init__(self, number: int) -> None:
             self.number = number
 
@@ -142,13 +154,39 @@ async def test_a_slice_that_is_cut_short_is_followed_by_the_next() -> None:
                 raise KeyboardInterrupt
             self.__dict__[name] = value
 
-    slices = Slices(handle, asyncio.get_running_loop())
+    slices = Slices(Calls(), ["t"], asyncio.get_running_loop())
     numbers: Any = [One(n) for n in range(9)]
     with pytest.raises(KeyboardInterrupt):
         slices.put(numbers)
     for _ in range(9):
         await asyncio.sleep(0)
     assert called == [*range(9)]
+
+
+async def test_a_topic_whose_handler_waits_is_tried_again_without_a_task_only_after_many(
+    memory: AsyncQueue, working: Working, until: Any
+) -> None:
+    names: list[str] = []
+    waits = True
+
+    @memory.task("t")
+    async def handle(n: int) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        names.append(task.get_name())
+        if waits:
+            await asyncio.sleep(0)
+
+    async with working(memory):
+        await handle.send_many({"n": n} for n in range(MANY))
+        await until(lambda: _nothing(memory))
+        assert len(set(names)) == MANY  # each has its own
+        waits = False
+        del names[:]
+        for _ in range(20):
+            await handle.send_many({"n": n} for n in range(MANY))
+            await until(lambda: _nothing(memory))
+        assert AGAIN - MANY <= len(set(names)) < AGAIN + MANY
 
 
 async def _nothing(queue: AsyncQueue) -> bool:

@@ -1,12 +1,11 @@
 """The messages of a worker: from the claim that brings them until the engine has answered how they ended."""
 
 import asyncio
-import time
-from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, repeat
 from operator import attrgetter, itemgetter
-from typing import Any
 
 from bide.engines.base import MAX_BATCH, Ended
 from bide.logs import Log
@@ -22,6 +21,7 @@ from bide.queue.run.aio.overdue import AsyncOverdueStep
 from bide.queue.run.aio.schedule import AsyncScheduleStep
 from bide.queue.run.call import Handlers, OnDeadStep, raised
 from bide.queue.run.message import Handling, about, name
+from bide.queue.run.threads import end_fork
 from bide.queue.setup import Setup
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, spent, unanswered
@@ -32,62 +32,14 @@ from bide.worker.leased import Common, Leased
 from bide.worker.leaving import Leaving
 from bide.worker.planning import Planning
 from bide.worker.settling import Entry, Settling
+from bide.worker.slices import Going, Left, Slices
 from bide.worker.slots import Slots
 from bide.worker.steps import Decider, Entrance
 from bide.worker.telling import tell, tell_lost, tell_place_lost
 
 _log = Log("bide.worker")
-LONGEST = 0.005  # seconds that a slice should take, unless a single handler takes longer
-FIRST = 16  # handlers, before it is known how long they take
 _topic, _taken, _made, _place = map(attrgetter, ("topic", "taken", "made", "place"))
 _handling, _end = itemgetter(0), itemgetter(1)
-
-
-class Slices:
-    """Calls handlers in the order in which they are put here, some at a time. In between, the event loop goes round.
-
-    A slice is as large as handlers have been quick.
-    """
-
-    def __init__(self, handle: Callable[[Handling], Coroutine[Any, Any, None]], loop: asyncio.AbstractEventLoop) -> None:
-        self._handle = handle
-        self._loop = loop
-        self._left: deque[Handling] = deque()
-        self._size = FIRST
-        self._going = False
-        self._began = 0.0
-
-    def put(self, handlings: Iterable[Handling]) -> None:
-        self._left.extend(handlings)
-        if self._left and not self._going:
-            self._going = True
-            self._go()
-
-    def _go(self) -> None:
-        """The loop calls what is put here one after the other, so nothing else is in the time that a slice takes."""
-        handle, loop, left, count = self._handle, self._loop, self._left, min(self._size, len(self._left))
-        loop.call_soon(self._begins)
-        try:
-            for _ in range(count):  # a factory of the loop's may begin a task before it gives it
-                handling = left.popleft()
-                handling.runner = asyncio.Task(handle(handling), loop=loop)
-        finally:
-            loop.call_soon(self._ends, count)
-
-    def _begins(self) -> None:
-        self._began = time.monotonic()
-
-    def _ends(self, count: int) -> None:
-        """Each handler of the slice has ended, or waits for something."""
-        took = time.monotonic() - self._began
-        if took > LONGEST:
-            self._size = max(1, int(count * LONGEST / took))
-        elif took < LONGEST / 2 and count == self._size:
-            self._size = min(MAX_BATCH, 2 * count)
-        if self._left:
-            self._go()
-        else:
-            self._going = False
 
 
 class UnderWay:
@@ -126,7 +78,8 @@ class UnderWay:
         self.settling: Settling = Settling(opened.engine, self._returned, self._settled)
         self.leaving: Leaving = Leaving(opened.engine)
         self.keeping: Keeping = Keeping(opened, setup.envelope, self.gives_way)
-        self._slices = Slices(self._handle, self._loop)
+        slow = [topic for topic, task in served.items() if not (task.plain and handlers.plain)]
+        self._slices = Slices(self, slow, self._loop)
         self._aside = 0  # that wait without a place
         limits = AsyncLimitsStep(opened.engine, lease_ms)
         self.entrance: Entrance = Entrance(limits, opened.heartbeat, self.leaving, slots, lease_ms, self)
@@ -248,16 +201,39 @@ class UnderWay:
             handling.stop("place")
             tell_place_lost(handling.delivery)
 
-    async def _handle(self, handling: Handling) -> None:
-        """One message, from the call of its handler until its end is on its way to the engine."""
+    def quick(self, handling: Handling) -> Going | None:
+        """Its handler, to be called without a task of its own: unless it needs more than that, or is not to be called."""
+        if handling.given is None or handling.why or handling.taken.at_work is not None or self._stopping.is_set():
+            return None
+        return self._handlers.plainly(handling)
+
+    def over(self, handling: Handling, error: BaseException | None) -> bool:
+        """It has returned, or has raised. Whether nothing is left to do."""
+        if os.getpid() != self._handlers.owner:
+            end_fork(error)
+        if error is not None:
+            return False
+        if handling.returned():
+            self.settling.returned(handling)
+            return True
+        if handling.why is not None:
+            return False
+        handling.runner = None
+        self.ended(handling, DONE, by_itself=handling.ended)
+        return True
+
+    async def handle(self, handling: Handling, left: Left | None = None) -> None:
+        """One message, from the call of its handler until its end is on its way to the engine; or what is left of that."""
         runner = handling.runner
         plain = False  # it has returned, and there is nothing else to see to
         became: Outcome | None = RELEASED  # by Ctrl-C, which ends the loop: the message is given back with the rest
         error: BaseException | None = None
         try:
-            if not (handling.why or self._stopping.is_set()) and (handling.task.is_async or self._thread_ready()):
+            if left is not None or self._may_begin(handling):
                 try:
-                    await self._handlers.call(handling)
+                    if isinstance(left, BaseException):
+                        raise left
+                    await (left or self._handlers.call(handling))
                     if self._handlers.here() and handling.returned():
                         plain = True
                         self.settling.returned(handling)
@@ -270,6 +246,7 @@ class UnderWay:
                 if became is not DONE or handling.task.keep is not None:
                     became = await self._followed(handling, became)
         finally:
+            left = None  # what was raised leads back to this frame
             if handling.alarm is not None:
                 handling.silence()
             if (
@@ -280,6 +257,9 @@ class UnderWay:
         if error is not None:
             tell(handling.delivery, became, error)
             error = None  # from Python 3.12 on its traceback leads back to this frame
+
+    def _may_begin(self, handling: Handling) -> bool:
+        return not (handling.why or self._stopping.is_set()) and (handling.task.is_async or self._thread_ready())
 
     async def _followed(self, handling: Handling, became: Outcome | None) -> Outcome | None:
         """What becomes of a message once its result is kept, or its task is told that it is to be a dead letter."""

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -42,7 +42,7 @@ class Handlers:
         self._watch = watch
         self._ending = ending
         self._by_chance = by_chance
-        self._owner = os.getpid()
+        self.owner: int = os.getpid()
 
     def call(self, handling: Handling) -> Awaitable[None]:
         """Begin to call its handler: the rest is to be awaited."""
@@ -56,6 +56,17 @@ class Handlers:
             return self._in_thread(handling, arguments)
         awaitable: Awaitable[None] = task.run(**arguments)
         return awaitable
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing is around the handlers."""
+        return not self._middleware
+
+    def plainly(self, handling: Handling) -> Coroutine[Any, Any, None]:
+        """The same of a plain task, whose arguments were read, where nothing is around its handler."""
+        running.set(handling.present)
+        going: Coroutine[Any, Any, None] = handling.task.run(**handling.given or {})
+        return going
 
     def raised_here(self, handling: Handling) -> BaseException | None:
         """Call a sync handler in the caller's thread, without middleware: what it raised."""
@@ -86,7 +97,7 @@ class Handlers:
 
     def here(self) -> bool:
         """Whether this is the process that called it, and not a fork that a handler has returned in."""
-        return os.getpid() == self._owner
+        return os.getpid() == self.owner
 
     def became(self, handling: Handling, error: BaseException | None) -> tuple[Outcome | None, BaseException | None]:
         """What the engine is to be told, and what there is to say of it; None when the lease was lost."""
