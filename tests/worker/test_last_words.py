@@ -180,7 +180,7 @@ async def drained(engine: Any, count: int) -> int:
     """A stop without grace: how many ends the engine was not told."""
     settling = Settling(engine, lambda handlings: None, lambda batch, answers: None)
     for number in range(count):
-        settling.put((mock.Mock(), End("a", str(number), "1", "release")))
+        settling.put(mock.Mock(end=End("a", str(number), "1", "release")))
     left = await settling.drain(Ending(asyncio.get_running_loop().time()))
     settling.drop()
     return left

@@ -160,15 +160,14 @@ async def test_an_end_that_a_ctrl_c_in_a_hook_kept_back_is_told_in_the_last_word
         return answer
 
     engine: Any = SimpleNamespace(settle=settle)
-    handling: Any = object()
+    handling: Any = SimpleNamespace(end=End("a", "id", "token", "done"))
     settling = Settling(engine, lambda handlings: None, lambda *told: settled.append(told))
-    end = End("a", "id", "token", "done")
     line = settling._lines[None] = Line(None, settling)
-    line.waiting.append((handling, end))
+    line.waiting.append(handling)
     with pytest.raises(KeyboardInterrupt):
         await line._work()
     assert await settling.drain(Ending(asyncio.get_running_loop().time())) == 0
-    assert settled == [([(handling, end)], ["done"])]
+    assert settled == [([handling], ["done"])]
 
 
 async def test_one_that_does_not_go_on_ends_the_message(memory: AsyncQueue, working: Any, until: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bide import AsyncQueue
-from bide.worker.slices import AGAIN, LONGEST, Slices
+from bide.worker.slices import AGAIN, FIRST, LONGEST, SOON, Slices
 from tests.worker.conftest import Working
 
 MANY = 60
@@ -133,6 +133,16 @@ async def test_a_slice_that_is_cut_short_is_followed_by_the_next() -> None:
     broken = [True]
 
     class Calls:
+        def stopped(self) -> bool:
+            return False
+
+        def gather(self) -> None: ...
+
+        def beyond(self) -> int:
+            return 0
+
+        def give_back(self, number: Any) -> None: ...
+
         def quick(self, number: Any) -> Any:
             return self.handle(number)
 
@@ -192,3 +202,90 @@ async def test_a_topic_whose_handler_waits_is_tried_again_without_a_task_only_af
 async def _nothing(queue: AsyncQueue) -> bool:
     stats = await queue.stats("t")
     return not stats.pending and not stats.leased
+
+
+class Asked:
+    """Notes for how many messages a worker asks, and how many it gets."""
+
+    def __init__(self, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.limits: list[int] = []
+        self.got = 0
+        claim = engine.claim
+
+        async def asks(topics: Any, limit: int, *args: Any, **options: Any) -> Any:
+            self.limits.append(limit)
+            found = await claim(topics, limit, *args, **options)
+            self.got += len(found.messages)
+            return found
+
+        monkeypatch.setattr(engine, "claim", asks)
+
+
+PLACES = 20
+
+
+async def test_of_handlers_that_end_at_once_one_more_claim_is_held_than_there_are_places(
+    memory: AsyncQueue, working: Working, until: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: Asked | None = None
+    held: list[int] = []
+
+    @memory.task("t")
+    async def handle(n: int) -> None:
+        if asked is not None:
+            held.append(asked.got - len(held))
+
+    async with working(memory, concurrency=PLACES) as worker:
+        asked = Asked(worker._service._under_way.settling._engine, monkeypatch)  # type: ignore[union-attr]
+        await handle.send_many({"n": n} for n in range(1_000))
+        await until(lambda: _nothing(memory))
+    assert PLACES < max(held) <= 2 * PLACES
+
+
+async def test_no_more_handlers_run_than_there_are_places_and_what_waits_behind_them_is_given_back(
+    memory: AsyncQueue, working: Working, until: Any
+) -> None:
+    running, most, seen = 0, 0, set[int]()
+    go_on = asyncio.Event()
+
+    @memory.task("t")
+    async def handle(n: int) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        if n >= 500:
+            await go_on.wait()
+        running -= 1
+        seen.add(n)
+
+    async with working(memory, concurrency=PLACES):
+        await handle.send_many({"n": n} for n in range(1_000))
+        await until(lambda: running == PLACES)
+        await until(lambda: leased(memory, PLACES))
+        assert (running, most) == (PLACES, PLACES)
+        go_on.set()
+        await until(lambda: _nothing(memory))
+    assert most <= PLACES
+    assert seen == {*range(1_000)}
+
+
+async def leased(queue: AsyncQueue, count: int) -> bool:
+    return (await queue.stats("t")).leased == count
+
+
+async def test_of_handlers_that_compute_no_more_are_taken_than_begin_soon(
+    memory: AsyncQueue, working: Working, until: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @memory.task("t")
+    async def handle(n: int) -> None:
+        work(SOON / 2)
+
+    async with working(memory) as worker:
+        asked = Asked(worker._service._under_way.settling._engine, monkeypatch)  # type: ignore[union-attr]
+        await handle.send_many({"n": n} for n in range(FIRST))
+        await until(lambda: _nothing(memory))
+        del asked.limits[:]
+        await handle.send_many({"n": n} for n in range(10))
+        await until(lambda: _nothing(memory))
+    assert asked.limits
+    assert max(asked.limits) <= 4

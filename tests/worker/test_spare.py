@@ -2,9 +2,10 @@
 
 import asyncio
 import contextvars
+import functools
 import gc
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import Any
 
 import pytest
@@ -26,12 +27,11 @@ class Calls:
         self.spares = 0
         self.over = asyncio.Event()
 
-    def begin(self, task: "asyncio.Task[None]") -> tuple[Handler, Coroutine[Any, Any, None]] | None:
+    def begin(self, task: "asyncio.Task[None]") -> Iterator[tuple[Handler, Coroutine[Any, Any, None]]]:
         assert asyncio.current_task() is task
-        if not self.left:
-            return None
-        handler = self.left.pop(0)
-        return handler, handler()
+        while self.left:
+            handler = self.left.pop(0)
+            yield handler, handler()
 
     def end(self, _: Handler, error: BaseException | None) -> bool:
         self.ended.append(error)
@@ -195,10 +195,6 @@ async def test_what_is_raised_is_seen_to_in_the_same_task() -> None:
         frames.append(found.tb_frame.f_code.co_name)
         found = found.tb_next
     assert frames == ["goes_on", "raises"]
-
-
-async def waited(what: Awaitable[Any], seen: list[Any]) -> None:
-    seen.append(await what)
 
 
 async def test_what_several_wait_for_comes_to_each_of_them() -> None:
@@ -375,3 +371,112 @@ async def test_each_message_of_a_claim_has_a_context_of_its_own(queue: AsyncQueu
     async with working(queue):
         await until(lambda: len(seen) == 100)
     assert sorted(seen, key=lambda each: each[2]) == [("nobody's", each.id, number) for number, each in enumerate(sent)]
+
+
+class Odd(Exception):
+    """Its class has made of its attributes what it likes."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        raise RuntimeError("no class")
+
+    def with_traceback(self, _: Any) -> Any:
+        return None
+
+
+class Wrapped:
+    """An awaitable that gives a future of its own to the loop."""
+
+    def __init__(self, future: "asyncio.Future[None]") -> None:
+        self.future = future
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield self.future
+
+
+def of_other_arguments(function: Any) -> Any:
+    @functools.wraps(function)
+    async def handler(other: int) -> None: ...
+
+    return handler
+
+
+async def test_whatever_a_handler_raises_or_is_it_fails_as_a_task_would(memory: AsyncQueue, working: Any, until: Any) -> None:
+    async def odd(number: int) -> None:
+        raise Odd
+
+    async def wrapped(number: int) -> None:
+        await Wrapped(asyncio.get_running_loop().create_future())
+
+    async def plain(number: int) -> None: ...
+
+    handlers = {"odd": odd, "wrapped": wrapped, "other": of_other_arguments(plain), "plain": plain}
+    for topic, handler in handlers.items():
+        memory.task(topic, max_attempts=1)(handler)
+        await memory.send_many(topic, [{"number": number} for number in range(20)])
+    async with working(memory):
+        await until(lambda: nothing_left(memory))
+    stats = await memory.stats()
+    assert {topic: each.dead for topic, each in stats.topics.items()} == {"odd": 20, "wrapped": 20, "other": 20}
+
+
+async def nothing_left(queue: AsyncQueue) -> bool:
+    stats = await queue.stats()
+    return not stats.pending and not stats.leased
+
+
+async def test_what_comes_after_a_handler_sees_its_context(memory: AsyncQueue, working: Any, until: Any) -> None:
+    seen: list[str] = []
+
+    async def on_dead(_: Any, __: str) -> None:
+        seen.append(own.get())
+
+    @memory.task("t", max_attempts=1, on_dead=on_dead)
+    async def handle(number: int) -> None:
+        own.set(f"of {number}")
+        if number % 2:
+            await asyncio.sleep(0)
+        raise ValueError
+
+    await handle.send_many({"number": number} for number in range(20))
+    async with working(memory):
+        await until(lambda: len(seen) == 20)
+    assert sorted(seen) == sorted(f"of {number}" for number in range(20))
+
+
+async def test_a_task_that_somebody_cancelled_before_it_was_ready_is_left_alone() -> None:
+    calls = Calls(nothing)
+    spare = Spare(calls.goes_on, asyncio.get_running_loop())
+    spare._task.cancel()
+    await asyncio.sleep(0)
+    asyncio.get_running_loop().call_soon(calls.go, spare)
+    await calls.over.wait()
+    assert (calls.ended, calls.spares) == ([None], 1)
+
+
+@pytest.mark.parametrize("way", ["raises", "name"])
+async def test_a_topic_whose_handlers_need_a_task_each_time_gets_them_at_once(
+    memory: AsyncQueue, working: Any, until: Any, way: str
+) -> None:
+    rounds, began = [0], list[int]()
+
+    async def go_round() -> None:
+        while True:
+            rounds[0] += 1
+            await asyncio.sleep(0)
+
+    @memory.task("t", max_attempts=1)
+    async def handle(number: int) -> None:
+        began.append(rounds[0])
+        if way == "raises":
+            raise ValueError
+        task = asyncio.current_task()
+        assert task is not None
+        task.set_name(str(number))
+
+    await handle.send_many({"number": number} for number in range(100))
+    going = asyncio.create_task(go_round())
+    async with working(memory):
+        await until(lambda: nothing_left(memory))
+    going.cancel()
+    assert len(set(began)) < 25

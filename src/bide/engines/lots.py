@@ -69,7 +69,7 @@ class Ends(Sequence[End]):
     def _cut(self, start: int, stop: int) -> Iterator[Stretch]:
         for lot, places, ends in self.stretches:
             count = len(places) + len(ends)
-            if start < count and stop > 0:
+            if max(0, start) < min(stop, count):
                 part = slice(max(0, start), stop)
                 yield Stretch(lot, places[part], ends[part])
             start, stop = start - count, stop - count

@@ -70,7 +70,7 @@ class Claiming:
 
     def _ask(self, group: int) -> Ask:
         """What there is room for in a group, and a name in the claim log."""
-        asked = self._slots.ask(group)
+        asked = self._slots.ask(group, self._under_way.room(), ahead=self._under_way.ahead)
         return asked if self._names.room() else Ask(asked.topics, 0)
 
     async def run(self) -> None:
@@ -138,8 +138,9 @@ class Claiming:
                 drained.update(topics)
                 timeout = min(timeout, self._receiver.pause(claim))
         if more:
-            await asyncio.sleep(0)  # let what was begun go its first step: most of it may be done by then
-            self._under_way.settling.gather()  # or its places and those of others would be asked for apart from then on
+            if not self._under_way.ahead:
+                await asyncio.sleep(0)  # let what was begun go its first step: most of it may be done by then
+                self._under_way.settling.gather()  # or its places and those of others would be asked for apart from then on
             if any(self._ask(group).limit for group in groups):
                 return
         self._left = [group for group in groups if not drained.issuperset(self._slots.groups[group])]

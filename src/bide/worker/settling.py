@@ -4,7 +4,8 @@ import asyncio
 import time
 from collections.abc import Callable, Hashable, Sequence
 from itertools import groupby
-from typing import NamedTuple, TypeAlias
+from operator import attrgetter
+from typing import NamedTuple
 
 from bide.core.amounts import plural
 from bide.engines.aio import AsyncEngine
@@ -18,9 +19,8 @@ from bide.worker.ending import CLOSING, LAST_WORDS, Ending
 from bide.worker.retry import Retrying, refused
 
 _log = Log("bide.worker")
+_taken, _lot, _place, _end = map(attrgetter, ("taken", "taken.lot", "place", "end"))
 
-Entry: TypeAlias = tuple[Handling, End | None]
-"""A message and its end; None where its lot tells that it is done."""
 MOST = 10 * MAX_BATCH  # ends that wait for parts of the engine, also for one that does not answer
 AGAIN = 60.0  # seconds between two warnings of ends that were not confirmed
 
@@ -31,18 +31,18 @@ class Refused(NamedTuple):
     part: Hashable
 
 
-class Settling(Collector[Entry]):
+class Settling(Collector[Handling]):
     """The leases are renewed meanwhile."""
 
     def __init__(
         self,
         engine: AsyncEngine,
         returned: Callable[[Sequence[Handling]], None],
-        settled: Callable[[Sequence[Entry], Sequence[Ended]], None],
+        settled: Callable[[Sequence[Handling], Sequence[Ended]], None],
     ) -> None:
         super().__init__()
         self._tell_returned = returned
-        self._returned: list[Handling] = []
+        self.returned: list[Handling] = []  # handlers of plain tasks, until the next look
         self._loop = asyncio.get_running_loop()
         self._engine = engine
         self._settled = settled
@@ -52,18 +52,23 @@ class Settling(Collector[Entry]):
 
     def __len__(self) -> int:
         """Ends that the engine has not answered."""
-        return len(self._returned) + sum(len(line.waiting) + len(line.under_way) for line in self.lines)
+        return len(self.returned) + sum(len(line.waiting) + len(line.under_way) for line in self.lines)
 
-    def returned(self, handling: Handling) -> None:
-        """The handler of a plain task has returned. What has returned by the loop's next turn is put together."""
-        if not self._returned:
+    def has_returned(self, handling: Handling) -> None:
+        """The handler of a plain task has. What has returned by the loop's next turn is put together."""
+        if not self.returned:
             self._loop.call_soon(self.gather)
-        self._returned.append(handling)
+        self.returned.append(handling)
 
     def gather(self) -> None:
-        if gathered := self._returned:
-            self._returned = []
-            self.put_all([(each, None if each.taken.lot is not None else done(each.claimed)) for each in gathered])
+        if gathered := self.returned[:]:
+            self.returned.clear()
+            for taken in dict.fromkeys(map(_taken, gathered)):
+                if taken.lot is None:
+                    for each in gathered:
+                        if each.taken is taken:
+                            each.end = done(each.claimed)
+            self.put_all(gathered)
             self._tell_returned(gathered)
 
     @property
@@ -71,14 +76,14 @@ class Settling(Collector[Entry]):
         """Whether more ends wait than go into a call. What a part that does not answer has handed out keeps back no others."""
         return any(len(line.waiting) >= MAX_BATCH and not line.stalled for line in self.lines) or len(self) >= MOST
 
-    def part_of(self, entry: Entry) -> Hashable:
+    def part_of(self, entry: Handling) -> Hashable:
         return self._engine.part_of(_end_of(entry))
 
     def decided(self) -> list[End]:
         """What the engine has not answered, for whoever tells it in this worker's place."""
         return [
             *[_end_of(each) for line in self.lines for each in [*line.under_way, *line.waiting]],
-            *[done(each.claimed) for each in self._returned],
+            *[done(each.claimed) for each in self.returned],
         ]
 
     async def drain(self, ending: Ending) -> int:
@@ -96,7 +101,7 @@ class Settling(Collector[Entry]):
             await ending.wait([line.begin() for line in lines], min(seconds, LOOK))
         return len(self)
 
-    async def one_call(self, line: Line[Entry], batch: list[Entry]) -> None:
+    async def one_call(self, line: Line[Handling], batch: list[Handling]) -> None:
         try:
             answers = await self._engine.settle(_ends_of(batch))
         except ConfirmTimeout as error:
@@ -133,7 +138,7 @@ class Settling(Collector[Entry]):
             self._retrying.regain(line.part)
         self._settled(batch, answers)
 
-    def _sent(self, batch: Sequence[Entry], error: ConfirmTimeout) -> list[Ended]:
+    def _sent(self, batch: Sequence[Handling], error: ConfirmTimeout) -> list[Ended]:
         """The ends have happened. To tell them again would keep slots from fresh work: a failover may repeat a delivery."""
         told = error.answers or [None] * len(batch)
         self.unconfirmed += sum(answer is None for answer in told)
@@ -143,30 +148,27 @@ class Settling(Collector[Entry]):
         return [answer or "done" for answer in told]
 
 
-def _end_of(entry: Entry) -> End:
-    handling, end = entry
-    return end or done(handling.claimed)
+def _end_of(handling: Handling) -> End:
+    return handling.end or done(handling.claimed)
 
 
-def _ends_of(batch: Sequence[Entry]) -> Sequence[End]:
+def _ends_of(batch: Sequence[Handling]) -> Sequence[End]:
     stretches: list[Stretch] = []
-    for lot, entries in groupby(batch, _lot_of):
-        some = list(entries)
+    for lot, some in groupby(batch, _untold_lot if any(map(_end, batch)) else _lot):
         if lot is None:
             stretches.append(Stretch(None, ends=list(map(_end_of, some))))
         else:
-            stretches.append(Stretch(lot, [handling.place for handling, _ in some]))
+            stretches.append(Stretch(lot, list(map(_place, some))))
     return Ends(stretches) if len(stretches) > 1 or not stretches[0].ends else stretches[0].ends
 
 
-def _lot_of(entry: Entry) -> Lot | None:
-    handling, end = entry
-    return handling.taken.lot if end is None else None
+def _untold_lot(handling: Handling) -> Lot | None:
+    return handling.taken.lot if handling.end is None else None
 
 
 def _parted(
-    batch: Sequence[Entry], answers: Sequence[Ended | None]
-) -> tuple[tuple[Sequence[Entry], Sequence[Ended]], list[Entry]]:
+    batch: Sequence[Handling], answers: Sequence[Ended | None]
+) -> tuple[tuple[Sequence[Handling], Sequence[Ended]], list[Handling]]:
     """What was done, with its answers, and what was not, as far as is known."""
     known = [(entry, answer) for entry, answer in zip(batch, answers, strict=True) if answer is not None]
     left = [entry for entry, answer in zip(batch, answers, strict=True) if answer is None]

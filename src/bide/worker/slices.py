@@ -7,12 +7,13 @@ not spare any more.
 
 import asyncio
 import math
+import sys
 import time
 from asyncio import tasks
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from contextvars import Context, copy_context
-from sys import getrefcount
+from types import coroutine
 from typing import Any, Protocol, TypeAlias
 from weakref import getweakrefcount
 
@@ -22,13 +23,15 @@ from bide.queue.run.message import Handling
 LONGEST = 0.005  # seconds that a slice should take, unless a single handler takes longer
 FIRST = 16  # handlers in tasks of their own, before it is known how long they take
 FEW = 4  # handlers that are not worth a spare task
-AGAIN = 1_000  # handlers of a topic that get tasks of their own, after one that has waited for something
+AGAIN = 1_000  # handlers of a topic that get tasks of their own, after one that has needed one
+SOON = 0.05  # seconds in which what is claimed should begin
+QUICK = 100  # handlers in a row that have waited for nothing: so the next ones are likely to end at once, too
 
 Going: TypeAlias = Coroutine[Any, Any, None]
 Left: TypeAlias = Awaitable[None] | BaseException
 """What there is to do yet for a handler that has begun: to wait for the rest of it, or to see to what it has raised."""
-Begin: TypeAlias = Callable[["asyncio.Task[None]"], tuple[Handling, Going] | None]
-"""Gives the next handler, to be called in this task, if there is one."""
+Begun: TypeAlias = Callable[["asyncio.Task[None]"], Iterator[tuple[Handling, Going]]]
+"""Gives the handlers that are to be called in this task."""
 Ended: TypeAlias = Callable[[Handling, BaseException | None], bool]
 """Is told that a handler has returned, or has raised; whether nothing is left to do."""
 
@@ -36,14 +39,28 @@ Ended: TypeAlias = Callable[[Handling, BaseException | None], bool]
 class Calls(Protocol):
     """Who calls handlers, and sees to what becomes of them."""
 
-    def quick(self, handling: Handling) -> Going | None:
-        """The handler of a plain task, unless there is anything else to do than to call it."""
+    @property
+    def quick(self) -> Callable[[Handling], Going | None]:
+        """Gives the handler of a plain task, unless there is anything else to do than to call it."""
+
+    @property
+    def stopped(self) -> Callable[[], bool]:
+        """Whether nothing is to begin any more."""
 
     def over(self, handling: Handling, error: BaseException | None) -> bool:
         """That has returned, or has raised: whether nothing is left to do."""
 
     def handle(self, handling: Handling, left: Left | None = None) -> Going:
         """Do all that there is to do for a message, or what is left of that."""
+
+    def gather(self) -> None:
+        """What is over by now is told, all at once."""
+
+    def beyond(self) -> int:
+        """How many more messages are held than there are places. Only so many less may begin."""
+
+    def give_back(self, handling: Handling) -> None:
+        """It has not begun, and another worker may have it."""
 
 
 class Slices:
@@ -59,6 +76,19 @@ class Slices:
         self._spare: Spare | None = None
         self._going = False
         self._began = 0.0
+        self._took = 0.0
+        self._each = SOON / FIRST  # seconds that a handler has taken lately
+        self._in_a_row = 0  # handlers that have waited for nothing
+        self._kept = 0  # messages that are not to begin in this slice
+
+    @property
+    def ahead(self) -> bool:
+        """Whether the next messages may be claimed before handlers have been called for what is here."""
+        return self._in_a_row >= QUICK and not self._slow
+
+    def room(self) -> int:
+        """How many more messages are likely to begin soon."""
+        return max(0 if self._left else 1, int(SOON / self._each) - len(self._left))
 
     def put(self, handlings: Iterable[Handling]) -> None:
         self._left.extend(handlings)
@@ -74,35 +104,49 @@ class Slices:
             self._go()
 
     def _go(self) -> None:
-        """The loop calls what is put here one after the other, so nothing else is in the time that a slice takes."""
-        self._began, alone = time.monotonic(), 0
+        """One slice."""
+        self._began, self._kept, alone, count = time.monotonic(), self._calls.beyond(), 0, len(self._left)
         try:
-            while self._left and alone < self._size:
+            if count <= self._kept:  # handlers wait in all places
+                while self._left:
+                    self._calls.give_back(self._left.pop())
+            while len(self._left) > self._kept and alone < self._size:
                 if self._spare is not None:
+                    topic, before = self._left[0].topic, len(self._left)
                     if not self._spare.call(self._quick, self._calls.over):
                         self._spare = None
+                        if before - len(self._left) < FEW:
+                            self._slow.setdefault(topic, AGAIN)
                         break
-                    if not self._left or self._is_over():
+                    if len(self._left) <= self._kept or self._is_over():
                         break
+                if not alone:
+                    self._loop.call_soon(self._begins)
                 self._alone(self._left.popleft())
                 alone += 1
         finally:
-            self._loop.call_soon(self._ends, alone)
+            self._calls.gather()
+            self._took = time.monotonic() - self._began
+            self._loop.call_soon(self._ends, alone, count - len(self._left))
+
+    def _begins(self) -> None:
+        """The loop calls what is put there one after the other, so nothing else is in the time until they have begun."""
+        self._began = time.monotonic()
 
     def _is_over(self) -> bool:
         return time.monotonic() - self._began >= LONGEST
 
-    def _quick(self, task: "asyncio.Task[None]") -> tuple[Handling, Going] | None:
-        """The next one that needs no task of its own, while there is time."""
-        left = self._left
-        if not left or left[0].topic in self._slow or time.monotonic() - self._began >= LONGEST:
-            return None
-        going = self._calls.quick(left[0])
-        if going is None:
-            return None
-        handling = left.popleft()
-        handling.runner = task
-        return handling, going
+    def _quick(self, task: "asyncio.Task[None]") -> Iterator[tuple[Handling, Going]]:
+        """Those that need no task of their own, while there is time."""
+        left, slow, kept, until = self._left, self._slow, self._kept, self._began + LONGEST
+        quick, stopped, now = self._calls.quick, self._calls.stopped, time.monotonic
+        while len(left) > kept and left[0].topic not in slow and now() < until and not stopped():
+            going = quick(left[0])
+            if going is None:
+                return
+            handling = left.popleft()
+            handling.runner = task
+            yield handling, going
 
     def _alone(self, handling: Handling) -> None:
         """With a task of its own."""
@@ -115,17 +159,20 @@ class Slices:
 
     def _handle(self, handling: Handling, left: Left) -> Going:
         """What is left of one that needs a task after all."""
-        if not isinstance(left, BaseException):
+        if type(left) is Unfinished and left.waits:
             self._slow[handling.topic] = AGAIN
         return self._calls.handle(handling, left)
 
-    def _ends(self, alone: int) -> None:
-        """Each handler of the slice has ended, or waits for something."""
-        took = time.monotonic() - self._began
-        if alone and took > LONGEST:
+    def _ends(self, alone: int, count: int) -> None:
+        """Each handler of the slice has ended, or waits for something. `count`: of all; `alone`: with tasks of their own."""
+        took = time.monotonic() - self._began if alone else 0.0
+        if took > LONGEST:
             self._size = max(1, int(alone * LONGEST / took))
         elif took < LONGEST / 2 and alone == self._size:
             self._size = min(MAX_BATCH, 2 * alone)
+        self._in_a_row = 0 if alone else self._in_a_row + count
+        if count:
+            self._each = (self._each + (self._took + took) / count) / 2
         if self._left:
             self._next()
             return
@@ -157,45 +204,48 @@ class Spare:
     """It can be used in the next turn of the loop, and not before."""
 
     def __init__(self, goes_on: Callable[[Handling, Left], Going], loop: asyncio.AbstractEventLoop) -> None:
-        """`goes_on` sees to what is left of a handler, in the task."""
+        """`goes_on` sees to what is left of a handler, in the task and in the handler's context."""
         self._goes_on = goes_on
         self._loop = loop
         self._wanted: asyncio.Future[None] = loop.create_future()
-        self._for: tuple[Handling, Left] | None = None
+        self._for: tuple[Handling, Context, Left] | None = None
         self._task = _Own(self._run(), loop=loop)
 
-    def call(self, begin: Begin, ended: Ended) -> bool:
+    def call(self, begun: Begun, ended: Ended) -> bool:
         """Call handlers, as long as there is one and the task is spare. Whether it still is."""
-        return copy_context().run(self._call, begin, ended)
+        if self._wanted.done() or self._task.done() or self._task.cancelling():  # somebody has cancelled it
+            return False
+        return copy_context().run(self._call, begun, ended)
 
-    def _call(self, begin: Begin, ended: Ended) -> bool:
+    def _call(self, begun: Begun, ended: Ended) -> bool:
         task, wanted = self._task, self._wanted
         tasks._enter_task(self._loop, task)
         try:
-            references, weak = getrefcount(task), getweakrefcount(task)
-            while (begun := begin(task)) is not None:
-                handling, going = begun
+            handlers = begun(task)
+            references, weak = sys.getrefcount(task), getweakrefcount(task)
+            for handling, going in handlers:
                 context = copy_context()
                 left: Left | None = None
                 try:
                     waits_for = context.run(going.send, None)
                 except StopIteration:
                     if not ended(handling, None):
-                        left = _nothing()
+                        left = Unfinished(None)
                 except BaseException as error:
                     if not ended(handling, error):
-                        left = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
+                        left = _from_handler(error)
                 else:
-                    left = _Rest(going, context, waits_for)
+                    left = Unfinished(going, waits_for)
                 if left is not None:
-                    self._for = handling, left
+                    self._for = handling, context, left
                     break
-                del begun, going, context
-                if getrefcount(task) != references or getweakrefcount(task) != weak or task.used or wanted.done():
+                del going, context
+                if sys.getrefcount(task) != references or getweakrefcount(task) != weak or task.used or wanted.done():
                     break  # somebody knows it, or has cancelled it
             else:
                 return True
         finally:
+            left = None  # what was raised may lead back to this frame
             tasks._leave_task(self._loop, task)
         self.drop()
         return False
@@ -206,51 +256,74 @@ class Spare:
             self._wanted.set_result(None)
 
     async def _run(self) -> None:
-        stopped: BaseException | None = None
         try:
             await self._wanted
         except asyncio.CancelledError as error:
             if self._for is None:
                 raise
-            stopped = error
+            left = self._for[2]
+            if type(left) is Unfinished:
+                left.stopped = error
+            del left
         if self._for is not None:
-            (handling, left), self._for = self._for, None
-            if isinstance(left, _Rest):
-                left.stopped = stopped
-            await self._goes_on(handling, left)
+            (handling, context, left), self._for = self._for, None
+            going = self._goes_on(handling, left)
+            del left
+            await _within(context, going)
 
 
-async def _nothing() -> None:
-    """It has returned."""
+def _from_handler(error: BaseException) -> BaseException:
+    """Without the frame of the caller, whatever its class has made of its attributes."""
+    traceback = sys.exc_info()[2]
+    return BaseException.with_traceback(error, traceback and traceback.tb_next)
 
 
-class _Rest(Awaitable[None]):
-    """The rest of a handler, each step in its context."""
+@coroutine
+def _within(context: Context, going: Going) -> Generator[Any, Any, None]:
+    """Each step of a coroutine in this context."""
+    step: Callable[[Any], Any] = going.send
+    got: Any = None
+    try:
+        while True:
+            waits_for = context.run(step, got)
+            try:
+                step, got = going.send, (yield waits_for)
+            except BaseException as error:
+                step, got = going.throw, error
+    except StopIteration:
+        return
+    finally:
+        step, got = going.send, None  # an error leads back to this frame
 
-    def __init__(self, going: Going, context: Context, waits_for: Any) -> None:
+
+class Unfinished:
+    """The rest of a handler that waits for something, if there is any."""
+
+    def __init__(self, going: Going | None, waits_for: Any = None) -> None:
         self._going = going
-        self._context = context
         self._waits_for = waits_for
+        self.waits: bool = going is not None
+        self._blocking = getattr(waits_for, "_asyncio_future_blocking", None)
         self.stopped: BaseException | None = None  # its task was cancelled before it has waited for that
 
     def __await__(self) -> Generator[Any, Any, None]:
-        going, context, waits_for, stopped = self._going, self._context, self._waits_for, self.stopped
-        if stopped is not None and isinstance(waits_for, asyncio.Future) and waits_for.cancel(*stopped.args):
-            stopped = None  # it comes by way of that
-        if getattr(waits_for, "_asyncio_future_blocking", None) is not None:
+        going, waits_for, got = self._going, self._waits_for, self.stopped
+        self.stopped = self._waits_for = None
+        if going is None:
+            return
+        if got is not None and isinstance(waits_for, asyncio.Future) and waits_for.cancel(*got.args):
+            got = None  # it comes by way of that
+        if self._blocking:
             waits_for._asyncio_future_blocking = True  # another may wait for it since then, which takes that back
-        step: Callable[[Any], Any] = going.send
-        got: Any = stopped
         try:
-            if stopped is not None:
-                waits_for = context.run(going.throw, stopped)
             while True:
-                try:
-                    step, got = going.send, (yield waits_for)
-                except BaseException as error:
-                    step, got = going.throw, error
-                waits_for = context.run(step, got)
+                if got is None:
+                    try:
+                        yield waits_for
+                    except BaseException as error:
+                        got = error
+                waits_for, got = (going.send(None) if got is None else going.throw(got)), None
         except StopIteration:
             return
         finally:
-            self.stopped = stopped = got = None  # an error leads back to this frame
+            got = None  # an error leads back to this frame

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from bide.core import options
 from bide.core.amounts import plural
-from bide.engines.base import SWEEP
+from bide.engines.base import MAX_BATCH, SWEEP
 from bide.errors import BadOption
 
 NONE: Mapping[str, int] = MappingProxyType({})
@@ -149,6 +149,8 @@ class Slots:
             *((each,) for each in [*self._kept, *apart]),
             *(tuple(each) for each in alike if each),
         ]
+        self._shared = self._free
+        self._alike = len(self.groups) == 1 and not self._kept and not apart
         self._turn = 0
         self.without_threads: bool = False  # the machine has none to give now: nothing is taken for sync tasks
 
@@ -159,14 +161,27 @@ class Slots:
         first = self._turn % max(1, len(shared))
         return [*kept, *shared[first:], *shared[:first]]
 
-    def ask(self, group: int) -> Ask:
-        """What may be claimed for a group: a topic with slots of its own, or all that run alike. A limit of 0: nothing."""
+    @property
+    def beyond(self) -> int:
+        """How many more messages are held than there are places for."""
+        return max(0, -self._free)
+
+    def ask(self, group: int, room: int = MAX_BATCH, *, ahead: bool = False) -> Ask:
+        """What may be claimed for a group: a topic with slots of its own, or all that run alike. A limit of 0: nothing.
+
+        `room`: for so many handlers, unless they have batches. `ahead`: as many as there are places also if all of them are
+        taken, where all that there is runs alike.
+        """
         topics = self.groups[group]
+        if ahead and self._alike:
+            return Ask(topics, min(room, self._shared) if self._free >= 0 else 0)
         in_threads = topics[0] in self._in_threads
         asked, held = self._ask(group, topics, in_threads), self._held[topics[0]]
         batched = self._batched.get(topics[0])
         if batched is not None:
             asked, held = Ask(topics, batched.room(asked.limit)), batched.gathering
+        else:
+            asked = Ask(asked.topics, min(asked.limit, room))
         if (limited := self._limited.get(topics[0])) is not None:
             asked = Ask(asked.topics, min(asked.limit, limited.room(held)))
         return Ask(topics, 0) if in_threads and self.without_threads else asked

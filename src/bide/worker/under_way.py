@@ -5,7 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, repeat
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 
 from bide.engines.base import MAX_BATCH, Ended
 from bide.logs import Log
@@ -31,15 +31,15 @@ from bide.worker.keeping import Keeping
 from bide.worker.leased import Common, Leased
 from bide.worker.leaving import Leaving
 from bide.worker.planning import Planning
-from bide.worker.settling import Entry, Settling
+from bide.worker.settling import Settling
 from bide.worker.slices import Going, Left, Slices
 from bide.worker.slots import Slots
 from bide.worker.steps import Decider, Entrance
 from bide.worker.telling import tell, tell_lost, tell_place_lost
 
 _log = Log("bide.worker")
-_topic, _taken, _made, _place = map(attrgetter, ("topic", "taken", "made", "place"))
-_handling, _end = itemgetter(0), itemgetter(1)
+_topic, _task, _taken, _made, _place, _end = map(attrgetter, ("topic", "task", "taken", "made", "place", "end"))
+_at_once = attrgetter("at_once")
 
 
 class UnderWay:
@@ -78,7 +78,9 @@ class UnderWay:
         self.settling: Settling = Settling(opened.engine, self._returned, self._settled)
         self.leaving: Leaving = Leaving(opened.engine)
         self.keeping: Keeping = Keeping(opened, setup.envelope, self.gives_way)
-        slow = [topic for topic, task in served.items() if not (task.plain and handlers.plain)]
+        slow = [topic for topic, task in served.items() if not handlers.are_quick(task)]
+        self.quick: Callable[[Handling], Going | None] = handlers.quick
+        self.stopped: Callable[[], bool] = stopping.is_set
         self._slices = Slices(self, slow, self._loop)
         self._aside = 0  # that wait without a place
         limits = AsyncLimitsStep(opened.engine, lease_ms)
@@ -124,8 +126,11 @@ class UnderWay:
         for topic, count in Counter(topics).items():
             self._slots.take(topic, count)
         odd = range(len(topics)) if lot is None or doomed is not None else lot.odd
-        at_once = [each for each in handlings if (each.task.at_once and each.place not in odd) or self._at_once(each, doomed)]
-        self._slices.put(at_once)
+        if odd or not all(map(_at_once, set(map(_task, handlings)))):
+            handlings = [
+                each for each in handlings if (each.task.at_once and each.place not in odd) or self._at_once(each, doomed)
+            ]
+        self._slices.put(handlings)
 
     def _at_once(self, handling: Handling, doomed: Outcome | None) -> bool:
         """Whether the handler of a message can be called now; else it takes the steps that come before."""
@@ -201,11 +206,23 @@ class UnderWay:
             handling.stop("place")
             tell_place_lost(handling.delivery)
 
-    def quick(self, handling: Handling) -> Going | None:
-        """Its handler, to be called without a task of its own: unless it needs more than that, or is not to be called."""
-        if handling.given is None or handling.why or handling.taken.at_work is not None or self._stopping.is_set():
-            return None
-        return self._handlers.plainly(handling)
+    @property
+    def ahead(self) -> bool:
+        """Whether the next messages may be claimed before handlers have been called for what is here."""
+        return self._slices.ahead
+
+    def room(self) -> int:
+        """How many more messages are likely to begin soon."""
+        return self._slices.room()
+
+    def gather(self) -> None:
+        self.settling.gather()
+
+    def beyond(self) -> int:
+        return self._slots.beyond
+
+    def give_back(self, handling: Handling) -> None:
+        self.ended(handling, RELEASED, by_itself=False)
 
     def over(self, handling: Handling, error: BaseException | None) -> bool:
         """It has returned, or has raised. Whether nothing is left to do."""
@@ -214,7 +231,7 @@ class UnderWay:
         if error is not None:
             return False
         if handling.returned():
-            self.settling.returned(handling)
+            self.settling.returned.append(handling)
             return True
         if handling.why is not None:
             return False
@@ -236,7 +253,7 @@ class UnderWay:
                     await (left or self._handlers.call(handling))
                     if self._handlers.here() and handling.returned():
                         plain = True
-                        self.settling.returned(handling)
+                        self.settling.has_returned(handling)
                         return
                     if handling.deadline is not None:
                         self._handlers.returned(handling)
@@ -283,8 +300,8 @@ class UnderWay:
                 self._subscriptions.ended([handling.delivery.end("release")], ["lost"])
             self._forget([handling])
         else:
-            end = handling.done() if became is DONE else handling.delivery.end(*became, raised=raised)
-            self.settling.put((handling, end))
+            handling.end = handling.done() if became is DONE else handling.delivery.end(*became, raised=raised)
+            self.settling.put(handling)
         self.freed()
 
     def _returned(self, handlings: Sequence[Handling]) -> None:
@@ -304,11 +321,12 @@ class UnderWay:
         elif handling.batch is None:
             self._slots.give_back(handling.topic)
 
-    def _settled(self, batch: Sequence[Entry], answers: Sequence[Ended]) -> None:
+    def _settled(self, batch: Sequence[Handling], answers: Sequence[Ended]) -> None:
         """The engine has answered the ends of deliveries."""
         all_done = answers.count("done") == len(batch) and not any(map(_end, batch))  # as most are, of lots
         self.done += all_done * len(batch)
-        for (handling, end), answer in () if all_done else zip(batch, answers, strict=True):
+        for handling, answer in () if all_done else zip(batch, answers, strict=True):
+            end = handling.end
             if answer == "lost":
                 if handling.why != "lost":
                     tell_lost(handling.delivery, "its handler had ended by then")
@@ -318,7 +336,7 @@ class UnderWay:
                 self.failed += 1
             elif self._stopping.is_set():
                 self.given_back += 1
-        self._forget(map(_handling, batch))
+        self._forget(batch)
         self.freed()
 
     def _forget(self, handlings: Iterable[Handling]) -> None:

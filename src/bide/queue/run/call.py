@@ -7,6 +7,8 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
+from inspect import CO_COROUTINE
+from types import FunctionType
 from typing import Any
 
 from bide.blocking import seen_through
@@ -19,6 +21,7 @@ from bide.queue.run.message import Handling
 from bide.queue.run.threads import end_fork
 from bide.queue.run.timeout import LoopWatch, MovedWatch
 from bide.queue.tasks.arguments import Unread
+from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.middleware import Middleware
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, outcome, unread
 from bide.raised import bearable, readable
@@ -57,15 +60,22 @@ class Handlers:
         awaitable: Awaitable[None] = task.run(**arguments)
         return awaitable
 
-    @property
-    def plain(self) -> bool:
-        """Whether nothing is around the handlers."""
-        return not self._middleware
+    def are_quick(self, task: Definition) -> bool:
+        """Whether there is nothing to do for messages of the task but to call its handler, which only makes a coroutine."""
+        run = task.run
+        return (
+            not self._middleware and task.plain and isinstance(run, FunctionType) and bool(run.__code__.co_flags & CO_COROUTINE)
+        )
 
-    def plainly(self, handling: Handling) -> Coroutine[Any, Any, None]:
-        """The same of a plain task, whose arguments were read, where nothing is around its handler."""
+    def quick(self, handling: Handling) -> Coroutine[Any, Any, None] | None:
+        """The handler's coroutine; none if there is something else to do."""
+        if handling.given is None or handling.why is not None or handling.taken.at_work is not None:
+            return None
         running.set(handling.present)
-        going: Coroutine[Any, Any, None] = handling.task.run(**handling.given or {})
+        try:
+            going: Coroutine[Any, Any, None] = handling.task.run(**handling.given)
+        except TypeError:  # it is another function than it seems to be: it fails anew where that is seen to
+            return None
         return going
 
     def raised_here(self, handling: Handling) -> BaseException | None:

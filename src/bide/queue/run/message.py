@@ -63,6 +63,7 @@ class Handling:
     batch: "Batch | None" = None  # that it is handled in
     expired: bool = False  # it is told that it should stop
     known: Claimed | None = None  # what was claimed, once somebody has asked for that
+    end: End | None = None  # what the engine is to be told; None until then, and where its lot tells that it is done
     body: Any = UNREAD
     made: AsyncDelivery | None = None  # its delivery, once somebody has asked for that
     _sync_delivery: Delivery | None = None

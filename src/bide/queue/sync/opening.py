@@ -107,10 +107,14 @@ class Opener:
 
 def _arguments(lot: Lot, readers: Mapping[str, Reader], limit: int) -> list[dict[str, Any] | None] | None:
     """Those of all of its messages; None where one of them can't be read like this."""
-    if not readers.keys() >= set(lot.topics):
+    topics = set(lot.topics)
+    if not readers.keys() >= topics:
         return None
     bodies = lot.bodies()
     if max(map(len, bodies)) > limit:
         return None
-    found = [reader(body) for reader, body in zip(map(readers.__getitem__, lot.topics), bodies, strict=True)]
+    if len(topics) == 1:
+        found = list(map(readers[topics.pop()], bodies))
+    else:
+        found = [reader(body) for reader, body in zip(map(readers.__getitem__, lot.topics), bodies, strict=True)]
     return None if None in found else found
