@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import (
+    fair_shares,
     imports,
     lateness_at_worst,
     memory,
@@ -45,6 +46,7 @@ from benchmarks import (
 from benchmarks.measure import HEADER, Figure
 
 ALL = {
+    "fair_shares": fair_shares.run,
     "imports": imports.run,
     "lateness_at_worst": lateness_at_worst.run,
     "memory": memory.run,
