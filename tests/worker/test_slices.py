@@ -8,6 +8,7 @@ import pytest
 
 from bide import AsyncQueue
 from bide.worker.slices import AGAIN, FIRST, LONGEST, SOON, Slices
+from bide.worker.slots import AHEAD
 from tests.worker.conftest import Working
 
 MANY = 60
@@ -224,7 +225,7 @@ class Asked:
 PLACES = 20
 
 
-async def test_of_handlers_that_end_at_once_one_more_claim_is_held_than_there_are_places(
+async def test_while_handlers_end_at_once_more_is_claimed_than_there_are_places_and_no_more_than_two_claims_are_held(
     memory: AsyncQueue, working: Working, until: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: Asked | None = None
@@ -237,9 +238,11 @@ async def test_of_handlers_that_end_at_once_one_more_claim_is_held_than_there_ar
 
     async with working(memory, concurrency=PLACES) as worker:
         asked = Asked(worker._service._under_way.settling._engine, monkeypatch)  # type: ignore[union-attr]
-        await handle.send_many({"n": n} for n in range(1_000))
+        for _ in range(5):
+            await handle.send_many({"n": n} for n in range(1_000))
         await until(lambda: _nothing(memory))
-    assert PLACES < max(held) <= 2 * PLACES
+    assert PLACES < max(asked.limits) <= AHEAD
+    assert max(held) <= 2 * AHEAD
 
 
 async def test_no_more_handlers_run_than_there_are_places_and_what_waits_behind_them_is_given_back(

@@ -79,7 +79,6 @@ class Slices:
         self._took = 0.0
         self._each = SOON / FIRST  # seconds that a handler has taken lately
         self._in_a_row = 0  # handlers that have waited for nothing
-        self._kept = 0  # messages that are not to begin in this slice
 
     @property
     def ahead(self) -> bool:
@@ -105,42 +104,44 @@ class Slices:
 
     def _go(self) -> None:
         """One slice."""
-        self._began, self._kept, alone, count = time.monotonic(), self._calls.beyond(), 0, len(self._left)
+        self._began, count, alone = time.monotonic(), len(self._left), 0
+        most = min(self._size, count - self._calls.beyond())  # for which there are places
         try:
-            if count <= self._kept:  # handlers wait in all places
+            if most <= 0:  # handlers wait in all of them
                 while self._left:
                     self._calls.give_back(self._left.pop())
-            while len(self._left) > self._kept and alone < self._size:
-                if self._spare is not None:
-                    topic, before = self._left[0].topic, len(self._left)
-                    if not self._spare.call(self._quick, self._calls.over):
-                        self._spare = None
-                        if before - len(self._left) < FEW:
-                            self._slow.setdefault(topic, AGAIN)
-                        break
-                    if len(self._left) <= self._kept or self._is_over():
-                        break
-                if not alone:
-                    self._loop.call_soon(self._begins)
-                self._alone(self._left.popleft())
-                alone += 1
+            elif not self._call_quick():
+                self._loop.call_soon(self._begins)
+                while alone < most:
+                    self._alone(self._left.popleft())
+                    alone += 1
         finally:
             self._calls.gather()
             self._took = time.monotonic() - self._began
             self._loop.call_soon(self._ends, alone, count - len(self._left))
 
+    def _call_quick(self) -> bool:
+        """Call those that come first and need no task of their own, while there is time. Whether there are any."""
+        if self._spare is None:
+            return False
+        topic, count = self._left[0].topic, len(self._left)
+        still = self._spare.call(self._quick, self._calls.over)
+        called = count - len(self._left)
+        if not still:
+            self._spare = None
+            if called < FEW:
+                self._slow.setdefault(topic, AGAIN)
+        return called > 0
+
     def _begins(self) -> None:
         """The loop calls what is put there one after the other, so nothing else is in the time until they have begun."""
         self._began = time.monotonic()
 
-    def _is_over(self) -> bool:
-        return time.monotonic() - self._began >= LONGEST
-
     def _quick(self, task: "asyncio.Task[None]") -> Iterator[tuple[Handling, Going]]:
-        """Those that need no task of their own, while there is time."""
-        left, slow, kept, until = self._left, self._slow, self._kept, self._began + LONGEST
+        """They are called in this task."""
+        left, slow, until = self._left, self._slow, self._began + LONGEST
         quick, stopped, now = self._calls.quick, self._calls.stopped, time.monotonic
-        while len(left) > kept and left[0].topic not in slow and now() < until and not stopped():
+        while left and left[0].topic not in slow and now() < until and not stopped():
             going = quick(left[0])
             if going is None:
                 return

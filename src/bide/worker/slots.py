@@ -14,6 +14,7 @@ from bide.errors import BadOption
 NONE: Mapping[str, int] = MappingProxyType({})
 BUSY = 0.025  # seconds until a topic is asked for again of which nothing may run; then four times as long, up to
 BUSIEST, BUSIEST_FOR_PLACE = 6.0, 2.0
+AHEAD = 500  # messages, of which the last ones are handled while the next are claimed
 
 
 class Ask(NamedTuple):
@@ -169,12 +170,12 @@ class Slots:
     def ask(self, group: int, room: int = MAX_BATCH, *, ahead: bool = False) -> Ask:
         """What may be claimed for a group: a topic with slots of its own, or all that run alike. A limit of 0: nothing.
 
-        `room`: for so many handlers, unless they have batches. `ahead`: as many as there are places also if all of them are
-        taken, where all that there is runs alike.
+        `room`: for so many handlers, unless they have batches. `ahead`: handlers need no place, as they end at once; so much is
+        claimed that the next claim can be answered before they have been called, where all that there is runs alike.
         """
         topics = self.groups[group]
         if ahead and self._alike:
-            return Ask(topics, min(room, self._shared) if self._free >= 0 else 0)
+            return Ask(topics, min(room, AHEAD) if self._shared - self._free <= AHEAD else 0)
         in_threads = topics[0] in self._in_threads
         asked, held = self._ask(group, topics, in_threads), self._held[topics[0]]
         batched = self._batched.get(topics[0])
