@@ -7,8 +7,22 @@ from collections import Counter
 from types import FrameType
 from typing import Any
 
-from bide import AsyncQueue, MessagesBegun, MessagesEnded, MessagesSent, Queue, Snooze, current, current_batch, steps
+import pytest
+
+from bide import (
+    AsyncDelivery,
+    AsyncQueue,
+    MessagesBegun,
+    MessagesEnded,
+    MessagesSent,
+    Queue,
+    Snooze,
+    current,
+    current_batch,
+    steps,
+)
 from bide.queue import events, subscriptions
+from bide.worker.leased import Leased
 from tests.told import Told
 from tests.worker.faults import Faults
 
@@ -45,6 +59,40 @@ async def test_a_subscriber_is_called_in_the_loop_for_many_messages_at_once(queu
 
     assert ends.outcomes == {"done": MANY}
     assert ends.calls <= MANY / 5
+
+
+async def test_for_those_who_listen_no_delivery_is_made_of_a_message(
+    queue: AsyncQueue, working: Any, soon: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends, made = Ends(MANY), list[Any]()
+    seconds: list[float] = []
+
+    class Seconds:
+        def ended(self, event: MessagesEnded) -> None:
+            seconds.extend(event.seconds)
+            assert len(event.lateness) == event.count
+            assert all(each.seconds is not None for each in event.messages)
+
+    queue.events.subscribe(ends)
+    queue.events.subscribe(Seconds())
+    make = Leased.delivery
+
+    def noting(taken: Leased, handling: Any) -> AsyncDelivery:
+        made.append(handling)
+        return make(taken, handling)
+
+    monkeypatch.setattr(Leased, "delivery", noting)
+
+    @queue.task("t")
+    async def handle(number: int) -> None: ...
+
+    await handle.send_many({"number": each} for each in range(MANY))
+    async with working(queue):
+        await soon(ends.all.wait())
+
+    assert made == []
+    assert len(seconds) == MANY
+    assert all(0 <= each < 1 for each in seconds)
 
 
 async def test_while_nobody_listens_a_worker_calls_nothing_of_it(queue: AsyncQueue, working: Any, soon: Any) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from bide import AsyncQueue, Bury, Retry, Snooze, current, steps
 from bide.worker import Worker
+from bide.worker.slots import AHEAD
 from tests.worker.conftest import done
 
 NOW = steps("0ms")
@@ -163,16 +164,16 @@ async def test_acks_that_the_engine_does_not_answer_hold_claims_back_in_the_end(
         begun += 1
 
     for _ in range(5):
-        await memory.send_many("a", [{}] * 500)
+        await memory.send_many("a", [{}] * 1_000)
     async with working(memory, concurrency=50):
         await until(lambda: begun >= 1_000)
         for _ in range(100):
             await asyncio.sleep(0)
-        assert (await memory.stats("a")).leased <= 1_000 + 2 * 50  # one claim more, and what is under way
+        assert (await memory.stats("a")).leased <= 2_000 + 2 * AHEAD  # one claim more, and what is under way
         answer.set()
         await until(lambda: ended(memory))
 
-    assert begun == 2_500
+    assert begun == 5_000
 
 
 async def test_a_failed_attempt_is_followed_by_another_after_the_tasks_backoff(

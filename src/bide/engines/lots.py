@@ -6,8 +6,9 @@ these are the sequences that they stand for.
 
 import functools
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple, overload
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import repeat
+from typing import Any, NamedTuple, overload
 
 from bide.engines.base import Claimed, End
 
@@ -45,6 +46,7 @@ class Stretch(NamedTuple):
     lot: Lot | None
     places: Sequence[int] = ()
     ends: Sequence[End] = ()
+    noted: Sequence[Callable[[], Any]] = ()  # of each place, what its End has noted; empty if nobody listens to events
 
 
 class Ends(Sequence[End]):
@@ -67,11 +69,11 @@ class Ends(Sequence[End]):
         return self._ends[at]
 
     def _cut(self, start: int, stop: int) -> Iterator[Stretch]:
-        for lot, places, ends in self.stretches:
+        for lot, places, ends, noted in self.stretches:
             count = len(places) + len(ends)
             if max(0, start) < min(stop, count):
                 part = slice(max(0, start), stop)
-                yield Stretch(lot, places[part], ends[part])
+                yield Stretch(lot, places[part], ends[part], noted[part])
             start, stop = start - count, stop - count
 
     def __iter__(self) -> Iterator[End]:
@@ -81,9 +83,13 @@ class Ends(Sequence[End]):
     def _ends(self) -> list[End]:
         found: list[End] = []
         for each in self.stretches:
-            found += each.ends if each.lot is None else map(done, each.lot.messages(each.places))
+            if each.lot is None:
+                found += each.ends
+            else:
+                notes = (note() for note in each.noted) if each.noted else repeat(None)
+                found += map(done, each.lot.messages(each.places), notes)
         return found
 
 
-def done(claimed: Claimed) -> End:
-    return End(claimed.topic, claimed.id, claimed.token, "done")
+def done(claimed: Claimed, noted: Any = None) -> End:
+    return End(claimed.topic, claimed.id, claimed.token, "done", noted=noted)

@@ -67,14 +67,14 @@ class Settling(Collector[Handling]):
                 if taken.lot is None:
                     for each in gathered:
                         if each.taken is taken:
-                            each.end = done(each.claimed)
+                            each.end = done(each.claimed, None if taken.at_work is None else each.noted())
             self.put_all(gathered)
             self._tell_returned(gathered)
 
     @property
     def crowded(self) -> bool:
-        """Whether more ends wait than go into a call. What a part that does not answer has handed out keeps back no others."""
-        return any(len(line.waiting) >= MAX_BATCH and not line.stalled for line in self.lines) or len(self) >= MOST
+        """Whether more ends wait than go into two calls. Those for a part that does not answer keep back no others."""
+        return any(len(line.waiting) >= 2 * MAX_BATCH and not line.stalled for line in self.lines) or len(self) >= MOST
 
     def part_of(self, entry: Handling) -> Hashable:
         return self._engine.part_of(_end_of(entry))
@@ -158,7 +158,9 @@ def _ends_of(batch: Sequence[Handling]) -> Sequence[End]:
         if lot is None:
             stretches.append(Stretch(None, ends=list(map(_end_of, some))))
         else:
-            stretches.append(Stretch(lot, list(map(_place, some))))
+            handlings = list(some)
+            noted = () if handlings[0].taken.at_work is None else [each.noted for each in handlings]
+            stretches.append(Stretch(lot, list(map(_place, handlings)), noted=noted))
     return Ends(stretches) if len(stretches) > 1 or not stretches[0].ends else stretches[0].ends
 
 

@@ -69,8 +69,10 @@ class Handlers:
 
     def quick(self, handling: Handling) -> Coroutine[Any, Any, None] | None:
         """The handler's coroutine; none if there is something else to do."""
-        if handling.given is None or handling.why is not None or handling.taken.at_work is not None:
+        if handling.given is None or handling.why is not None:
             return None
+        if handling.taken.at_work is not None:
+            handling.begins_work()
         running.set(handling.present)
         try:
             going: Coroutine[Any, Any, None] = handling.task.run(**handling.given)

@@ -12,7 +12,7 @@ from bide.engines.base import Claimed, End
 from bide.engines.lots import Lot, done
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.beats import Places
-from bide.queue.deliveries import ATTEMPTS, UNREAD, Together
+from bide.queue.deliveries import ATTEMPTS, UNREAD, Noted, Together
 from bide.queue.sync.delivery import Delivery
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.failed import failures
@@ -29,6 +29,7 @@ class Taken:
 
     at_work: float | None = None  # since when, by time.monotonic(), if somebody listens to events
     lot: Lot | None = None  # what was claimed, where its engine gives that
+    now: int = 0  # the engine's time when it was handed out
 
     def __init__(self, in_sync: Callable[[Any], Delivery]) -> None:
         self.in_sync: Callable[[Any], Delivery] = in_sync
@@ -63,6 +64,8 @@ class Handling:
     batch: "Batch | None" = None  # that it is handled in
     expired: bool = False  # it is told that it should stop
     known: Claimed | None = None  # what was claimed, once somebody has asked for that
+    at_work: float | None = None  # since when, by time.monotonic(), if somebody listens to events
+    seconds: float = 0.0  # of work, until a handler without a delivery has returned
     end: End | None = None  # what the engine is to be told; None until then, and where its lot tells that it is done
     body: Any = UNREAD
     made: AsyncDelivery | None = None  # its delivery, once somebody has asked for that
@@ -110,6 +113,8 @@ class Handling:
                 made.expired = True
             if self.deadline is not None:
                 made.deadline = self.deadline
+            if self.at_work is not None:
+                made.at_work = self.at_work
         assert self.made is not None
         return self.made
 
@@ -167,7 +172,9 @@ class Handling:
 
     def begins_work(self) -> None:
         """Its handler is called, and somebody listens to events."""
-        self.delivery.at_work = time.monotonic()
+        self.at_work = time.monotonic()
+        if self.made is not None:
+            self.made.at_work = self.at_work
 
     def was_late(self) -> None:
         """Its handler has returned after its timeout, and was not told to stop."""
@@ -184,12 +191,18 @@ class Handling:
         """Its handler has returned. Whether there is nothing else to see to, and its end is decided."""
         if self.made is not None or self.why is not None or not self.task.plain:
             return False
+        if self.at_work is not None:
+            self.seconds = time.monotonic() - self.at_work
         self.told = True
         self.runner = None
         return True
 
     def done(self) -> End:
         return done(self.claimed) if self.taken.at_work is None else self.delivery.end("done")
+
+    def noted(self) -> Noted:
+        """Of one without a delivery."""
+        return Noted(self.claimed, self.taken.now, self.seconds)
 
     def stick(self) -> None:
         self.stuck = True

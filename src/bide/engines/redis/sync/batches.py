@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from bide.engines.base import Hold, Ref
+from bide.engines.lots import Ends
 from bide.engines.redis.answers import Told, in_pieces, known, part_of, together
 from bide.engines.redis.failures import PARTS, RENEWAL
 from bide.engines.redis.namespace import Namespace
@@ -88,7 +89,8 @@ class Batches:
         done. `brief`: a shard that does not answer is not asked at all.
         """
         spread, only = self._namespace.spread, self._shards.only
-        if only is not None and len(items) <= sending.PART:  # the short way, that most take
+        most = sending.LOT_PART if type(items) is Ends else sending.PART
+        if only is not None and len(items) <= most:  # the short way, that most take
             try:
                 told: list[Any] | ConfirmTimeout = call(only, items)
             except ConfirmTimeout as error:
@@ -110,8 +112,8 @@ class Batches:
             shard, indexes = part
             told: list[Told] = []
             failed: BideError | None = None
-            for first in range(0, len(indexes), sending.PART):
-                some = indexes[first : first + sending.PART]
+            for first in range(0, len(indexes), most):
+                some = indexes[first : first + most]
                 try:
                     if (brief or told) and shard.is_away():
                         raise failed or shard.absence()
