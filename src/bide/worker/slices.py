@@ -25,6 +25,7 @@ FIRST = 16  # handlers in tasks of their own, before it is known how long they t
 FEW = 4  # handlers that are not worth a spare task
 AGAIN = 1_000  # handlers of a topic that get tasks of their own, after one that has needed one
 SOON = 0.05  # seconds in which what is claimed should begin
+SHORTEST = 1e-6  # seconds that a handler takes at least, whatever the clock says
 QUICK = 100  # handlers in a row that have waited for nothing: so the next ones are likely to end at once, too
 
 Going: TypeAlias = Coroutine[Any, Any, None]
@@ -173,7 +174,7 @@ class Slices:
             self._size = min(MAX_BATCH, 2 * alone)
         self._in_a_row = 0 if alone else self._in_a_row + count
         if count:
-            self._each = (self._each + (self._took + took) / count) / 2
+            self._each = max(SHORTEST, (self._each + (self._took + took) / count) / 2)
         if self._left:
             self._next()
             return
