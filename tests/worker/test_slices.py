@@ -144,6 +144,8 @@ async def test_a_slice_that_is_cut_short_is_followed_by_the_next() -> None:
 
         def give_back(self, number: Any) -> None: ...
 
+        def room_changed(self) -> None: ...
+
         def quick(self, number: Any) -> Any:
             return self.handle(number)
 
@@ -292,3 +294,22 @@ async def test_of_handlers_that_compute_no_more_are_taken_than_begin_soon(
         await until(lambda: _nothing(memory))
     assert asked.limits
     assert max(asked.limits) <= 4
+
+
+async def test_places_are_filled_also_by_handlers_that_compute_before_they_wait(
+    memory: AsyncQueue, working: Working, until: Any
+) -> None:
+    begun, go_on = 0, asyncio.Event()
+
+    @memory.task("t")
+    async def handle(n: int) -> None:
+        nonlocal begun
+        work(SOON / 3)
+        begun += 1
+        await go_on.wait()
+
+    async with working(memory):
+        await handle.send_many({"n": n} for n in range(MANY))
+        await until(lambda: begun == MANY)
+        go_on.set()
+        await until(lambda: _nothing(memory))

@@ -63,6 +63,9 @@ class Calls(Protocol):
     def give_back(self, handling: Handling) -> None:
         """It has not begun, and another worker may have it."""
 
+    def room_changed(self) -> None:
+        """Some have begun: there is room for more."""
+
 
 class Slices:
     """A slice is as large as handlers have been quick."""
@@ -175,6 +178,7 @@ class Slices:
         self._in_a_row = 0 if alone else self._in_a_row + count
         if count:
             self._each = max(SHORTEST, (self._each + (self._took + took) / count) / 2)
+            self._calls.room_changed()
         if self._left:
             self._next()
             return
