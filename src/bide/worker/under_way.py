@@ -82,6 +82,8 @@ class UnderWay:
         self.quick: Callable[[Handling], Going | None] = handlers.quick
         self.stopped: Callable[[], bool] = stopping.is_set
         self._slices = Slices(self, slow, self._loop)
+        # a process that is killed has used up an attempt of each message that it holds, also of what has not begun
+        self._tried_again = all(task.max_attempts > 1 for task in served.values())
         self._aside = 0  # that wait without a place
         limits = AsyncLimitsStep(opened.engine, lease_ms)
         self.entrance: Entrance = Entrance(limits, opened.heartbeat, self.leaving, slots, lease_ms, self)
@@ -209,7 +211,7 @@ class UnderWay:
     @property
     def ahead(self) -> bool:
         """Whether the next messages may be claimed before handlers have been called for what is here."""
-        return self._slices.ahead
+        return self._slices.ahead and self._tried_again
 
     def room(self) -> int:
         """How many more messages are likely to begin soon."""
