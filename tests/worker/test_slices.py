@@ -8,7 +8,7 @@ import pytest
 
 from bide import AsyncQueue
 from bide.worker.slices import AGAIN, FIRST, LONGEST, SOON, Slices
-from bide.worker.slots import AHEAD
+from bide.worker.slots import AHEAD, Slots
 from tests.worker.conftest import Working
 
 MANY = 60
@@ -128,52 +128,76 @@ async def test_what_else_the_loop_does_makes_no_slice_smaller(memory: AsyncQueue
     assert len(seen) <= 5 * 3  # 16, 32, 12 of the first 60, then larger slices
 
 
+class Fakes:
+    """Calls what has a number, in tasks of their own. `beyond`: how many more are held than there are places."""
+
+    def __init__(self, beyond: int = 0) -> None:
+        self.called: list[int] = []
+        self.given_back: list[int] = []
+        self._beyond = beyond
+
+    def stopped(self) -> bool:
+        return False
+
+    def gather(self) -> None: ...
+
+    def room_changed(self) -> None: ...
+
+    def beyond(self) -> int:
+        return self._beyond
+
+    def give_back(self, number: Any) -> None:
+        self.given_back.append(number.number)
+
+    def quick(self, number: Any) -> Any:
+        return self.handle(number)
+
+    def over(self, number: Any, error: BaseException | None) -> bool:
+        return error is None
+
+    async def handle(self, number: Any, left: Any = None) -> None:
+        self.called.append(number.number)
+
+
+class Number:
+    topic = "t"
+
+    def __init__(self, number: int, *, broken: bool = False) -> None:
+        self.__dict__.update(number=number, broken=broken)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "runner" and self.__dict__.pop("broken", False):
+            raise KeyboardInterrupt
+        self.__dict__[name] = value
+
+
 async def test_a_slice_that_is_cut_short_is_followed_by_the_next() -> None:
     """As Ctrl-C may do."""
-    called: list[int] = []
-    broken = [True]
-
-    class Calls:
-        def stopped(self) -> bool:
-            return False
-
-        def gather(self) -> None: ...
-
-        def beyond(self) -> int:
-            return 0
-
-        def give_back(self, number: Any) -> None: ...
-
-        def room_changed(self) -> None: ...
-
-        def quick(self, number: Any) -> Any:
-            return self.handle(number)
-
-        def over(self, number: Any, error: BaseException | None) -> bool:
-            return error is None
-
-        async def handle(self, number: Any, left: Any = None) -> None:
-            called.append(number.number)
-
-    class One:
-        topic = "t"
-
-        def __init__(self, number: int) -> None:
-            self.number = number
-
-        def __setattr__(self, name: str, value: Any) -> None:
-            if name == "runner" and self.__dict__["number"] == 3 and broken:
-                broken.clear()
-                raise KeyboardInterrupt
-            self.__dict__[name] = value
-
-    slices = Slices(Calls(), ["t"], asyncio.get_running_loop())
-    numbers: Any = [One(n) for n in range(9)]
+    fakes = Fakes()
+    numbers: Any = [Number(n, broken=n == 3) for n in range(9)]
     with pytest.raises(KeyboardInterrupt):
-        slices.put(numbers)
+        Slices(fakes, ["t"], asyncio.get_running_loop()).put(numbers)
     for _ in range(9):
         await asyncio.sleep(0)
-    assert called == [*range(9)]
+    assert fakes.called == [*range(9)]
+
+
+async def test_what_was_claimed_ahead_is_given_back_while_handlers_wait_in_all_places() -> None:
+    fakes = Fakes(beyond=2)
+    numbers: Any = [Number(n) for n in range(2)]
+    slices = Slices(fakes, ["t"], asyncio.get_running_loop())
+    slices.put(numbers)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert (fakes.called, fakes.given_back) == ([], [1, 0])
+
+
+def test_only_where_all_runs_alike_more_may_be_held_than_there_are_places() -> None:
+    """Else what has waited aside for a limit may be, and that goes on all the same."""
+    alike, others = (Slots(["a", "b"], [], concurrency=2, threads=1, slots={}, limited=limited) for limited in ({}, {"a": 1}))
+    for slots in (alike, others):
+        slots.take("b", 3)
+    assert (alike.beyond, others.beyond) == (1, 0)
 
 
 async def test_a_topic_whose_handler_waits_is_tried_again_without_a_task_only_after_many(

@@ -114,6 +114,7 @@ class Slices:
             if most <= 0:  # handlers wait in all of them
                 while self._left:
                     self._calls.give_back(self._left.pop())
+                count = 0
             elif not self._call_quick():
                 self._loop.call_soon(self._begins)
                 while alone < most:

@@ -164,8 +164,8 @@ class Slots:
 
     @property
     def beyond(self) -> int:
-        """How many more messages are held than there are places for."""
-        return max(0, -self._free)
+        """How many more messages are held than there are places for, where they may be claimed ahead."""
+        return max(0, -self._free) if self._alike else 0
 
     def ask(self, group: int, room: int = MAX_BATCH, *, ahead: bool = False) -> Ask:
         """What may be claimed for a group: a topic with slots of its own, or all that run alike. A limit of 0: nothing.

@@ -91,7 +91,7 @@ class AsyncBatches:
         done. `brief`: a shard that does not answer is not asked at all.
         """
         spread, only = self._namespace.spread, self._shards.only
-        most = sending.LOT_PART if type(items) is Ends else sending.PART
+        most = sending.LOT_PART if only is not None and type(items) is Ends else sending.PART
         if only is not None and len(items) <= most:  # the short way, that most take
             try:
                 told: list[Any] | ConfirmTimeout = await call(only, items)
