@@ -327,17 +327,19 @@ async def test_of_handlers_that_compute_no_more_are_taken_than_begin_soon(
 async def test_places_are_filled_also_by_handlers_that_compute_before_they_wait(
     memory: AsyncQueue, working: Working, until: Any
 ) -> None:
-    begun, go_on = 0, asyncio.Event()
+    begun, ended, go_on = list[int](), list[int](), asyncio.Event()
 
     @memory.task("t")
     async def handle(n: int) -> None:
-        nonlocal begun
         work(SOON / 3)
-        begun += 1
+        begun.append(n)
         await go_on.wait()
+        ended.append(n)
 
     async with working(memory):
         await handle.send_many({"n": n} for n in range(MANY))
-        await until(lambda: begun == MANY)
+        await until(lambda: len(begun) == MANY)
+        assert ended == []  # all are at work at the same time
         go_on.set()
         await until(lambda: _nothing(memory))
+    assert sorted(ended) == [*range(MANY)]

@@ -150,8 +150,8 @@ class Slots:
             *((each,) for each in [*self._kept, *apart]),
             *(tuple(each) for each in alike if each),
         ]
-        self._shared = self._free
-        self._alike = len(self.groups) == 1 and not self._kept and not apart
+        self._shared = self._free  # places
+        self._alike = len(self.groups) == 1 and not self._kept and not apart  # so one claim is for all that there is
         self._turn = 0
         self.without_threads: bool = False  # the machine has none to give now: nothing is taken for sync tasks
 

@@ -26,7 +26,7 @@ from bide.types import CancelResult, Outcome, RescheduleResult, Sent
 
 T = TypeVar("T")
 PART = 250  # messages that one script ends, cancels or moves
-LOT_PART = 500  # that are done, and of which it is told by lots
+LOT_PART = 500  # places of lots, of which one script is told that they are done
 FULL = 2**20  # bytes of bodies that one script takes
 
 _CANCELLED = {
