@@ -151,7 +151,7 @@ bench-check: .venv/.dev ## count calls and instructions of each path on Redis, a
 	@$(BIN)/python -m benchmarks.counts
 
 .PHONY: bench-peers
-bench-peers: .venv/.dev servers ## measure Celery, BullMQ and nine other peers beside bide, each in an environment of its own; an hour and a half
+bench-peers: .venv/.dev servers ## measure Celery, BullMQ and thirteen other peers beside bide, each in an environment of its own; more than two hours
 	@$(BIN)/python -m benchmarks.peers
 
 .PHONY: bench-roads

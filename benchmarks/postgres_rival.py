@@ -5,12 +5,11 @@ import dataclasses
 from benchmarks.measure import Figure, figure
 from benchmarks.peers.install import NotInstalled, environment
 from benchmarks.peers.peer import Peer
-from benchmarks.peers.registry import BIDE, PEERS
+from benchmarks.peers.registry import BIDE_ON_POSTGRES, PEERS
 from benchmarks.peers.running import Run
 from benchmarks.peers.servers import Stage
 from benchmarks.peers.works import FAR, drain
 from benchmarks.postgres_meter import Meter
-from tests.servers.server import HOST
 
 ROUNDS = 3
 PENDING = 100_000
@@ -18,7 +17,7 @@ TABLES = ("procrastinate_jobs", "procrastinate_events")
 
 
 class OneServer(Stage):
-    """Gives each of them a new database on the same server, in the form that it reads."""
+    """Gives each of them a new database on the same server."""
 
     def __init__(self, meter: Meter) -> None:
         super().__init__()
@@ -28,8 +27,8 @@ class OneServer(Stage):
     def empty(self, server: str) -> str:
         url = self._meter.fresh()
         self._meter.settle_down()
-        place, _, self.database = url.rpartition("/")
-        return url if server == "bide" else f"host={HOST} port={place.rpartition(':')[2]} user=postgres dbname={self.database}"
+        self.database = url.rpartition("/")[2]
+        return url
 
 
 def workers(meter: Meter, many: int) -> list[Figure]:
@@ -37,7 +36,7 @@ def workers(meter: Meter, many: int) -> list[Figure]:
     peer = _peer()
     if peer is None:
         return []
-    ours = dataclasses.replace(BIDE, server="bide", many=many)
+    ours = dataclasses.replace(BIDE_ON_POSTGRES, many=many)
     rates: dict[str, list[float]] = {"bide": [], "Procrastinate": []}
     with OneServer(meter) as stage:
         for _ in range(ROUNDS):

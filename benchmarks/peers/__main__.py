@@ -1,7 +1,7 @@
 """`python -m benchmarks.peers [PEER …]`: bide and its peers do the same work, in turns. Progress goes to standard error.
 
-The figures are kept in build/peers/results.json. --write makes them those of docs/comparison.md. All of it takes more than
-an hour; a name and --work choose a part of it.
+The figures are kept in build/peers/results.json. --write makes them those of docs/comparison.md, where older figures of
+what was not measured stay. All of it takes more than two hours; names, --work and --rounds choose a part of it.
 """
 
 import argparse

@@ -1,14 +1,19 @@
 """Makes the environment of each peer under build/peers, once; anew when its pins have changed."""
 
 import json
+import os
+import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.peers.peer import BUILD, pins
 
 TIME = 600.0  # seconds, for one environment
+PYENV = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
 
 
 class NotInstalled(Exception):
@@ -28,14 +33,28 @@ def environment(name: str, packages: dict[str, list[str]] | None = None) -> Path
     if "npm" in packages:
         _by_npm(folder, packages["npm"])
     else:
-        _by_pip(folder, packages["pip"])
+        _by_pip(folder, packages["pip"], packages.get("python", []))
     done.write_text(wanted, encoding="utf-8")
     return folder
 
 
-def _by_pip(folder: Path, packages: list[str]) -> None:
-    _do(sys.executable, "-m", "venv", str(folder))
+def _by_pip(folder: Path, packages: list[str], versions: Sequence[str]) -> None:
+    _do(_python(versions), "-m", "venv", str(folder))
     _do(str(folder / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", *packages)
+
+
+def _python(versions: Sequence[str]) -> str:
+    """The Python that runs this, or else one of these versions: on the PATH, or among those of pyenv."""
+    if not versions or platform.python_version().rpartition(".")[0] in versions:
+        return sys.executable
+    for version in versions:
+        kept = sorted(PYENV.glob(f"{version}.*/bin/python"), key=lambda path: int(path.parts[-3].rpartition(".")[2]))
+        for name in [f"python{version}", *map(str, reversed(kept))]:
+            # One on the PATH may be a shim that only prints an error, so it is tried.
+            with suppress(OSError):
+                if subprocess.run([name, "-c", ""], capture_output=True, check=False).returncode == 0:
+                    return name
+    raise NotInstalled(f"it needs Python {' or '.join(versions)}, which is not here")
 
 
 def _by_npm(folder: Path, packages: list[str]) -> None:

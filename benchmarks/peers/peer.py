@@ -40,23 +40,30 @@ class Peer:
     """A command that makes its tables, before anything else."""
     environment: tuple[tuple[str, str], ...] = ()
     """Environment variables of its worker."""
+    same_as: str = ""
+    """The peer whose program and packages it has, with another server."""
+
+    @property
+    def home(self) -> str:
+        """The name of its program and of its environment."""
+        return self.same_as or self.name
 
     @property
     def node(self) -> bool:
-        return "npm" in pins().get(self.name, {})
+        return "npm" in pins().get(self.home, {})
 
     @property
     def program(self) -> Path:
-        return PROGRAMS / f"on_{self.name}.{'js' if self.node else 'py'}"
+        return PROGRAMS / f"on_{self.home}.{'js' if self.node else 'py'}"
 
     @property
     def folder(self) -> Path:
         """Its environment, which `install` makes."""
-        return BUILD / self.name
+        return BUILD / self.home
 
     @property
     def version(self) -> str:
-        for pin in itertools.chain(*pins().get(self.name, {}).values()):
+        for pin in itertools.chain(*pins().get(self.home, {}).values()):
             name, _, version = pin.replace("==", "@").partition("@")
             if name == self.package:
                 return version
@@ -64,5 +71,5 @@ class Peer:
 
 
 def pins() -> dict[str, dict[str, list[str]]]:
-    """The packages of each environment."""
+    """The packages of each environment; `python`: the versions of Python it takes, best first, if this one is too old."""
     return tomllib.loads(VERSIONS.read_text(encoding="utf-8"))

@@ -14,6 +14,29 @@ BIDE = Peer(
     sent=100_000,
 )
 
+BIDE_ON_POSTGRES = Peer(
+    name="bide_postgresql",
+    same_as="bide",
+    title="bide on PostgreSQL",
+    package="bide",
+    workers=BIDE.workers,
+    settings="the same",
+    documented="[PostgreSQL](postgres.md)",
+    many=40_000,
+    batch=BIDE.batch,
+    sent=40_000,
+    server="postgresql",
+)
+
+BOTH = (BIDE, BIDE_ON_POSTGRES)
+
+
+def beside(peer: Peer) -> Peer:
+    """Which bide takes turns with a peer: the one that has its messages in PostgreSQL, if the peer has, too."""
+    return BIDE_ON_POSTGRES if peer.server == "postgresql" else BIDE
+
+
+BULLMQ = "Node; one worker with `concurrency: 200`; finished jobs removed"
 CELERY = "{bin}/celery --app on_celery worker --loglevel WARNING --without-gossip --without-mingle --without-heartbeat"
 TASKIQ = "{bin}/taskiq worker on_taskiq:broker --workers 2 --log-level WARNING"
 
@@ -106,24 +129,23 @@ PEERS = {
             sent=10_000,
         ),
         Peer(
-            name="procrastinate",
-            title="Procrastinate",
-            package="procrastinate",
+            name="docket",
+            title="docket",
+            package="pydocket",
             workers=("{bin}/python {program} work",),
-            settings="20 jobs at the same time; polls every 100 ms; deletes what succeeded; uvloop",
-            documented="Procrastinate's docs, *Launch a worker*, *Concurrency* and *Delete jobs*",
-            many=600,
-            batch="`batch_defer`",
+            settings="`concurrency=1000`, with `max_connections=3000` in the URL, since a task may take a connection or more;"
+            " `minimum_check_interval` and `scheduling_resolution` 10 ms; `execution_ttl=0`; uvloop and hiredis",
+            documented="docket's docs, *Docket in Production*",
+            many=4_000,
+            batch="`add_many`",
             sent=10_000,
-            server="postgresql",
-            prepare="{bin}/python {program} prepare",
         ),
         Peer(
             name="bullmq",
             title="BullMQ",
             package="bullmq",
             workers=("node {program} work",),
-            settings="Node; one worker with `concurrency: 200`; finished jobs removed",
+            settings=BULLMQ,
             documented="BullMQ's docs, *Parallelism and Concurrency* and *Going to production*",
             many=40_000,
             batch="`addBulk`",
@@ -151,6 +173,73 @@ PEERS = {
             many=12_000,
             batch="a pipeline of 1,000",
             sent=80_000,
+        ),
+        Peer(
+            name="procrastinate",
+            title="Procrastinate",
+            package="procrastinate",
+            workers=("{bin}/python {program} work",),
+            settings="20 jobs at the same time; polls every 100 ms; deletes what succeeded; uvloop",
+            documented="Procrastinate's docs, *Launch a worker*, *Concurrency* and *Delete jobs*",
+            many=600,
+            batch="`batch_defer`",
+            sent=10_000,
+            server="postgresql",
+            prepare="{bin}/python {program} prepare",
+        ),
+        Peer(
+            name="pgqueuer",
+            title="pgqueuer",
+            package="pgqueuer",
+            workers=("{bin}/python {program} work",),
+            settings="asyncpg; `batch_size=100`; its settings for autovacuum; uvloop",
+            documented="pgqueuer's docs, *Performance Tuning*",
+            many=20_000,
+            batch="`enqueue` of a list",
+            sent=30_000,
+            server="postgresql",
+            prepare="{bin}/python {program} prepare",
+        ),
+        Peer(
+            name="oban",
+            title="oban-py",
+            package="oban",
+            workers=("{bin}/python {program} work",),
+            settings="1,000 jobs at the same time; looks for scheduled jobs every 100 ms; Python 3.12; uvloop",
+            documented="Oban's docs, *Defining Queues* and *Ready for Production*",
+            many=6_000,
+            batch="`enqueue_many`",
+            sent=5_000,
+            server="postgresql",
+            prepare="{bin}/python {program} prepare",
+            lead=6.0,
+        ),
+        Peer(
+            name="bullmq_postgresql",
+            same_as="bullmq",
+            title="BullMQ on PostgreSQL",
+            package="bullmq",
+            workers=("node {program} work",),
+            settings=f"{BULLMQ}; a pool of 20 connections",
+            documented="BullMQ's docs, *PostgreSQL backend*",
+            many=3_000,
+            batch="`addBulk`",
+            sent=20_000,
+            server="postgresql",
+            prepare="node {program} prepare",
+        ),
+        Peer(
+            name="django_ox",
+            title="django-ox",
+            package="django-ox",
+            workers=("{bin}/python {program} ox_worker --processes 2 --concurrency 4 --interval 0.1",),
+            settings="two processes of four threads; looks every 100 ms; Django 6.1, Python 3.12",
+            documented="django-ox's docs, *Configuration*",
+            many=800,
+            batch="`enqueue_many`",
+            sent=4_000,
+            server="postgresql",
+            prepare="{bin}/python {program} migrate --verbosity 0",
         ),
     )
 }

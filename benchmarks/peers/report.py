@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 from benchmarks.peers.install import environment
-from benchmarks.peers.registry import BIDE, PEERS
-from benchmarks.peers.results import LAST, QUOTED, Results, load, machine, save
+from benchmarks.peers.registry import BOTH, PEERS
+from benchmarks.peers.results import LAST, QUOTED, Results, load, machine, merged, save
 from benchmarks.peers.summary import bide_of
 from benchmarks.peers.table import tables
 
@@ -22,9 +22,12 @@ def written(text: str, results: Results, machine: str) -> str:
 
 
 def write() -> None:
-    """Makes the figures of the last runs those that the docs quote."""
-    results = load(LAST)
-    save(results, QUOTED, machine(LAST))
+    """Makes the figures of the last runs those that the docs quote. What was not measured keeps its older figures."""
+    if machine(LAST) != machine(QUOTED):
+        print(f"Left out: the older figures, which are of another machine ({machine(QUOTED)}).")
+        save(load(LAST), QUOTED, machine(LAST))
+    else:
+        save(merged(load(QUOTED), load(LAST)), QUOTED, machine(LAST))
     PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), load(QUOTED), machine(QUOTED)), encoding="utf-8")
     draw(load(QUOTED))
 
@@ -48,7 +51,7 @@ def _series(results: Results) -> dict[str, dict[str, dict[str, tuple[float, floa
     series: dict[str, dict[str, dict[str, tuple[float, float, float]]]] = {}
     for work in wanted.keys() & results.keys():
         for what in wanted[work]:
-            found = {BIDE.title: bide_of(results[work], what)}
+            found = {ours.title: bide_of(results[work], what, ours) for ours in BOTH}
             found |= {peer.title: results[work][peer.name].of(what) for peer in PEERS.values() if peer.name in results[work]}
             series.setdefault(work, {})[what] = {title: tuple(each) for title, each in found.items() if each}  # type: ignore[misc]
     return series

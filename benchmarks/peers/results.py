@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -29,12 +30,20 @@ def machine(path: Path) -> str:
 
 def keep(work: str, found: Mapping[str, Rounds], path: Path = LAST) -> None:
     """Adds these figures to what is there; those of the same work and peer are replaced."""
-    save({**load(path), work: {**load(path).get(work, {}), **found}}, path, this_machine())
+    save(merged(load(path), {work: found}), path, this_machine())
+
+
+def merged(older: Results, newer: Results) -> Results:
+    """All of both; where both have figures of the same work and peer, the newer ones."""
+    return {**older, **{work: {**older.get(work, {}), **found} for work, found in newer.items()}}
 
 
 def save(results: Results, path: Path, machine: str) -> None:
     plain = {
-        work: {peer: {"figures": _rounded(each.figures), "beside": _rounded(each.beside)} for peer, each in peers.items()}
+        work: {
+            peer: {**asdict(each), "figures": _rounded(each.figures), "beside": _rounded(each.beside)}
+            for peer, each in peers.items()
+        }
         for work, peers in results.items()
     }
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,8 +61,9 @@ def this_machine() -> str:
     except OSError:
         system = platform.system()
     redis = _version("redis-server", "v=")
-    node = _version("node", "v")
-    return f"{os.cpu_count()} cores, {system}, Redis {redis}, Python {platform.python_version()}, Node {node}"
+    postgres = _version("psql", "(PostgreSQL) ")
+    node, python = _version("node", "v"), platform.python_version()
+    return f"{os.cpu_count()} cores, {system}, Redis {redis}, PostgreSQL {postgres}, Python {python}, Node {node}"
 
 
 def _version(program: str, before: str) -> str:

@@ -1,5 +1,6 @@
 """Measures round by round, so that a noisy machine is noisy to all: bide and a peer take turns, or all of them do."""
 
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,7 +10,8 @@ from subprocess import CalledProcessError
 from benchmarks.peers import servers
 from benchmarks.peers.install import NotInstalled, environment
 from benchmarks.peers.peer import Peer
-from benchmarks.peers.registry import BIDE
+from benchmarks.peers.quiet import busy
+from benchmarks.peers.registry import beside
 from benchmarks.peers.running import Failed
 from benchmarks.peers.servers import Stage
 from benchmarks.peers.summary import Rounds
@@ -21,7 +23,7 @@ def installed(peers: Sequence[Peer]) -> tuple[list[Peer], dict[str, str]]:
     found, missing = [], {}
     for peer in peers:
         try:
-            environment(peer.name)
+            environment(peer.home)
             servers.need(peer.server)
         except NotInstalled as reason:
             missing[peer.name] = str(reason)
@@ -37,7 +39,10 @@ def measured(name: str, peers: Sequence[Peer], rounds: int | None) -> dict[str, 
     times = rounds or work.rounds
     peers = [peer for peer in peers if work.suits(peer)]
     begin = time.monotonic()
-    found = _beside(name, work, peers, times) if work.beside else _together(name, work, [BIDE, *peers], times)
+    if work.beside:
+        found = _beside(name, work, peers, times)
+    else:
+        found = _together(name, work, [*dict.fromkeys(map(beside, peers)), *peers], times)
     tell(f"{name}: {(time.monotonic() - begin) / 60:.1f} minutes")
     for peer in peers:
         if peer.name not in found:
@@ -51,11 +56,13 @@ def _beside(name: str, work: Work, peers: Sequence[Peer], times: int) -> dict[st
         for peer in peers:
             mine: list[Figures] = []
             ours: list[Figures] = []
+            looks: list[float] = []
             for number in range(times):
-                pair = [(peer, mine), (BIDE, ours)]
+                looks.append(busy())
+                pair = [(peer, mine), (beside(peer), ours)]
                 for each, figures in pair if number % 2 else reversed(pair):
                     figures.append(_one(name, work, each, stage, number))
-            found[peer.name] = Rounds(figures=mine, beside=ours).paired()
+            found[peer.name] = _rounds(peer, mine, ours, looks).paired()
     return {peer: each for peer, each in found.items() if each.figures}
 
 
@@ -66,13 +73,20 @@ def _together(name: str, work: Work, peers: Sequence[Peer], times: int) -> dict[
         with Stage() as stage:
             return _one(name, work, peer, stage, number)
 
+    looks: list[float] = []
     for number in range(times):
+        looks.append(busy())
         left = [peer for peer in peers if len(found[peer.name]) == number]  # one that has failed is not tried again
         with ThreadPoolExecutor(work.at_once) as pool:
             for peer, figures in zip(left, pool.map(one, left, [number] * len(left)), strict=True):
                 if figures:
                     found[peer.name].append(figures)
-    return {peer: Rounds(figures=figures, beside=[]) for peer, figures in found.items() if figures}
+    return {peer.name: _rounds(peer, found[peer.name], [], looks) for peer in peers if found[peer.name]}
+
+
+def _rounds(peer: Peer, mine: list[Figures], ours: list[Figures], looks: list[float]) -> Rounds:
+    used = round(statistics.median(looks), 1)
+    return Rounds(figures=mine, beside=ours, version=peer.version, date=time.strftime("%Y-%m-%d"), busy=used)
 
 
 def _one(name: str, work: Work, peer: Peer, stage: Stage, number: int) -> Figures:

@@ -126,7 +126,7 @@ class Run:
         return [Record(what, int(number), float(due), float(now)) for what, number, due, now in fields]
 
     def _command(self, command: str) -> list[str]:
-        folder = str(Path(sys.executable).parent if self.peer.name == "bide" else self.peer.folder / "bin")
+        folder = str(Path(sys.executable).parent if self.peer.home == "bide" else self.peer.folder / "bin")
         return [part.format(bin=folder, program=self.peer.program, url=self._url) for part in shlex.split(command)]
 
     def _told(self, command: list[str]) -> str:

@@ -78,6 +78,14 @@ class Stage:
             self._others[server] = made
         return self._others[server].empty()
 
+    def size(self, server: str) -> int:
+        """Bytes of Redis's memory, or of the tables and indexes of the PostgreSQL database that was emptied last."""
+        postgres = self._others.get(server)
+        if isinstance(postgres, _Postgres):
+            return postgres.size()
+        with self.redis.client() as client:
+            return int(client.info("memory")["used_memory"])
+
 
 class _Process:
     """A server in a folder of its own."""
@@ -142,7 +150,10 @@ class _Postgres(_Process):
         name, self._count = f"peer{self._count}", self._count + 1
         self._query(f"drop database if exists peer{self._count - 2}" if self._count > 1 else "select 1")
         self._query(f"create database {name}")
-        return f"host={HOST} port={self.port} user={USER} dbname={name}"
+        return f"postgresql://{USER}@{HOST}:{self.port}/{name}"
+
+    def size(self) -> int:
+        return int(self._query(f"select pg_database_size('peer{self._count - 1}')"))
 
     def _begin(self) -> None:
         data = self.folder / "data"
@@ -154,11 +165,12 @@ class _Postgres(_Process):
         place = ["-D", str(data), "-p", str(self.port), "-k", str(self.folder), "-c", f"listen_addresses={HOST}"]
         self.start([program("postgres", "postgresql"), *place])
         address = ["--host", HOST, "--port", str(self.port), "--username", USER, "--dbname", USER]
-        self._psql = [program("psql", "postgresql"), *address, "--quiet", "--command"]
+        self._psql = [program("psql", "postgresql"), *address, "--quiet", "--tuples-only", "--no-align", "--command"]
 
-    def _query(self, text: str) -> None:
+    def _query(self, text: str) -> str:
         give_up = time.monotonic() + PATIENCE
-        while subprocess.run([*self._psql, text], check=False, capture_output=True).returncode:
+        while (done := subprocess.run([*self._psql, text], check=False, capture_output=True, text=True)).returncode:
             if time.monotonic() > give_up:  # it listens before it takes queries
                 raise NotInstalled(f"PostgreSQL refused: {text}")
             time.sleep(0.05)
+        return done.stdout.strip()

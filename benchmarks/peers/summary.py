@@ -2,8 +2,11 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+from benchmarks.peers.peer import Peer
+from benchmarks.peers.registry import BIDE, PEERS, beside
 
 
 class Middle(NamedTuple):
@@ -24,11 +27,17 @@ class Rounds:
 
     figures: Sequence[Mapping[str, float]]
     beside: Sequence[Mapping[str, float]]
+    version: str = ""
+    """Of the peer, when it was measured."""
+    date: str = ""
+    """When that was."""
+    busy: float = 0.0
+    """Processors that other programs used then: the median of looks between the measurements."""
 
     def paired(self) -> "Rounds":
         """Without the rounds in which one of the two gave no figure."""
         pairs = [(mine, ours) for mine, ours in zip(self.figures, self.beside, strict=True) if mine and ours]
-        return Rounds([mine for mine, _ in pairs], [ours for _, ours in pairs])
+        return replace(self, figures=[mine for mine, _ in pairs], beside=[ours for _, ours in pairs])
 
     def of(self, what: str) -> Middle | None:
         """A figure of the peer, if it was measured."""
@@ -46,11 +55,12 @@ class Rounds:
         return middle(values) if values else None
 
 
-def bide_of(found: Mapping[str, Rounds], what: str) -> Middle | None:
-    """bide's own figure: over all rounds beside all peers, or on its own."""
-    values = [figures[what] for rounds in found.values() for figures in rounds.beside if what in figures]
-    if not values and "bide" in found:
-        return found["bide"].of(what)
+def bide_of(found: Mapping[str, Rounds], what: str, ours: Peer = BIDE) -> Middle | None:
+    """bide's own figure on that server: over all rounds beside all peers there, or on its own."""
+    all_beside = [rounds.beside for name, rounds in found.items() if name in PEERS and beside(PEERS[name]) is ours]
+    values = [figures[what] for rounds in all_beside for figures in rounds if what in figures]
+    if not values and ours.name in found:
+        return found[ours.name].of(what)
     return middle(values) if values else None
 
 

@@ -35,7 +35,7 @@ def batch(peer: Peer, stage: Stage) -> Figures:
     """Messages sent in batches, each with a time of its own in the hour after the next; and of bide also plain ones."""
     with Run(peer, stage, "batch") as run:
         figures = {"a second": run.send("spread", peer.sent, FAR, FAR)}
-    if peer.name == "bide":
+    if peer.home == "bide":
         with Run(peer, stage, "batch") as run:
             figures["plain"] = run.send("ready", peer.sent)
     return figures
@@ -82,12 +82,12 @@ def lateness(peer: Peer, stage: Stage) -> Figures:
 
 
 def memory(peer: Peer, stage: Stage) -> Figures:
-    """Redis's memory for a pending message, with its payload of 100 bytes."""
-    with Run(peer, stage, "memory") as run, stage.redis.client() as client:
+    """What a pending message takes of its server, with its payload of 100 bytes."""
+    with Run(peer, stage, "memory") as run:
         run.send("spread", 1, FAR, FAR)  # scripts are loaded, and tables there
-        before = client.info("memory")["used_memory"]
+        before = stage.size(peer.server)
         run.send("spread", PENDING, FAR, FAR)
-        return {"bytes": (client.info("memory")["used_memory"] - before) / PENDING}
+        return {"bytes": (stage.size(peer.server) - before) / PENDING}
 
 
 def idle(peer: Peer, stage: Stage) -> Figures:
@@ -182,13 +182,18 @@ def _on_redis(peer: Peer) -> bool:
     return peer.server == "redis"
 
 
+def _is_measured(peer: Peer) -> bool:
+    """Whether its server tells how much it holds."""
+    return peer.server in ("redis", "postgresql")
+
+
 WORKS = {
     "single": Work(single, 5, beside=True),
     "batch": Work(batch, 5, beside=True, suits=lambda peer: bool(peer.batch)),
     "drain": Work(drain, 5, beside=True),
     "burst": Work(burst, 5, beside=True),
     "lateness": Work(lateness, 5, at_once=2),
-    "memory": Work(memory, 2, suits=_on_redis, at_once=4),
+    "memory": Work(memory, 2, suits=_is_measured, at_once=4),
     "idle": Work(idle, 3, suits=_on_redis, at_once=6),
     "crash": Work(crash, 1, at_once=6),
 }

@@ -1,12 +1,16 @@
 """`make bench-peers`: its arithmetic, its tables, and that nothing is left out without a word."""
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks.peers import report, results
+from benchmarks.peers.install import NotInstalled, environment
 from benchmarks.peers.peer import PROGRAMS, pins
-from benchmarks.peers.registry import BIDE, PEERS
+from benchmarks.peers.quiet import busy
+from benchmarks.peers.registry import BIDE, BIDE_ON_POSTGRES, BOTH, PEERS, beside
 from benchmarks.peers.rounds import installed
 from benchmarks.peers.running import Record
 from benchmarks.peers.summary import Middle, Rounds, bars, bide_of
@@ -68,9 +72,10 @@ def test_a_killed_worker_s_messages_are_counted() -> None:
 
 def test_every_program_has_a_peer_and_every_peer_a_program_with_pinned_packages() -> None:
     programs = {path.stem.removeprefix("on_") for path in PROGRAMS.glob("on_*.*") if path.suffix in (".py", ".js")}
-    assert programs == {BIDE.name, *PEERS}
+    homes = {peer.home for peer in PEERS.values()}
+    assert programs == {BIDE.name, *homes}
     assert {path for path in (peer.program for peer in PEERS.values()) if not path.exists()} == set()
-    assert pins().keys() - {"plots"} == PEERS.keys()
+    assert pins().keys() - {"plots"} == homes
     assert all(peer.version for peer in PEERS.values())
     unpinned = [
         pin for kinds in pins().values() for pin in [*kinds.get("pip", []), *kinds.get("npm", [])] if not pin[-1].isdigit()
@@ -88,6 +93,34 @@ def test_a_peer_that_can_t_be_installed_is_named(
     assert "BullMQ is left out: node is not on the PATH" in capsys.readouterr().err
 
 
+def test_a_peer_that_needs_a_newer_python_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.peers.install.BUILD", tmp_path)
+    monkeypatch.setattr("benchmarks.peers.install.PYENV", tmp_path)
+    with pytest.raises(NotInstalled, match=r"it needs Python 3\.98 or 3\.99, which is not here"):
+        environment("some", {"pip": [], "python": ["3.98", "3.99"]})
+
+
+def test_a_peer_on_postgresql_is_measured_beside_bide_on_postgresql() -> None:
+    assert {beside(peer) for peer in PEERS.values() if peer.server == "postgresql"} == {BIDE_ON_POSTGRES}
+    assert {beside(peer) for peer in PEERS.values() if peer.server != "postgresql"} == {BIDE}
+    found = {"celery": rounds([1], [10]), "pgqueuer": rounds([1], [3])}
+    assert bide_of(found, RATE) == Middle(10, 10, 10)
+    assert bide_of(found, RATE, BIDE_ON_POSTGRES) == Middle(3, 3, 3)
+
+
+def test_the_machine_is_looked_at_between_the_rounds() -> None:
+    assert 0 <= busy(0.02) <= (os.cpu_count() or 1)
+
+
+def test_figures_of_a_part_leave_those_of_the_others() -> None:
+    older = {"drain": {"rq": rounds([1], [2]), "huey": rounds([3], [4])}, "single": {"rq": rounds([5], [6])}}
+    newer = {"drain": {"huey": rounds([7], [8])}}
+    assert results.merged(older, newer) == {
+        "drain": {"rq": rounds([1], [2]), "huey": rounds([7], [8])},
+        "single": {"rq": rounds([5], [6])},
+    }
+
+
 def test_kept_figures_are_what_was_measured(tmp_path: Path) -> None:
     kept = tmp_path / "results.json"
     results.keep("drain", {"rq": rounds([250.126], [50_000])}, kept)
@@ -97,10 +130,23 @@ def test_kept_figures_are_what_was_measured(tmp_path: Path) -> None:
 
 
 def test_a_table_has_each_peer_that_was_measured_and_the_command_that_prints_it() -> None:
-    text = tables({"drain": {"rq": rounds([250, 200, 300], [50_000, 50_000, 60_000])}}, "2 cores")
-    assert "| RQ | 250 (200–300) | 50,000 (50,000–60,000) | 200 (200–250) |" in text
+    measured = rounds([250, 200, 300], [50_000, 50_000, 60_000])
+    text = tables({"drain": {"rq": replace(measured, version=PEERS["rq"].version, date="2026-11-30")}}, "2 cores")
+    assert "| RQ | 250 (200–300) | 50,000 (50,000–60,000) | 200 (200–250) | 2026-11-30 |" in text
     assert "`python -m benchmarks.peers --work drain`" in text
-    assert all(f"| {peer.title} |" in text for peer in (BIDE, *PEERS.values()))
+    assert all(f"| {peer.title} |" in text for peer in (*BOTH, *PEERS.values()))
+
+
+def test_a_table_tells_of_a_busy_machine_and_of_another_version() -> None:
+    text = tables({"drain": {"rq": replace(rounds([250], [50_000]), version="2.0", date="2026-11-30", busy=0.84)}}, "2 cores")
+    assert "| 2026-11-30, version 2.0, 0.8 cores busy |" in text
+
+
+def test_a_table_has_the_peers_on_postgresql_apart() -> None:
+    text = tables({"drain": {"rq": rounds([1], [20]), "oban": rounds([1], [5])}}, "2 cores")
+    apart = text.index("bide on PostgreSQL over all rounds: 5.00 (5.00–5.00).")
+    assert text.index("bide over all rounds: 20.0 (20.0–20.0).") < text.index("| RQ | 1.00 ") < apart
+    assert apart < text.index("| oban-py | 1.00 ")
 
 
 def test_the_page_shows_the_figures_that_are_kept() -> None:

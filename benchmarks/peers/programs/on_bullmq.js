@@ -1,8 +1,10 @@
 // BullMQ on Node, with what workload.py gives the others. 200 jobs at a time, as its guide to concurrency proposes.
+// PEER_URL says whether its jobs are in Redis or in PostgreSQL.
 'use strict';
 
 const fs = require('fs');
-const { Queue, Worker } = require(process.env.PEER_FOLDER + '/node_modules/bullmq');
+const packages = process.env.PEER_FOLDER + '/node_modules/';
+const { Queue, Worker, createPostgresBackend, runMigrations } = require(packages + 'bullmq');
 
 const FAR = 3600;
 const PART = 1000;
@@ -10,7 +12,11 @@ const SIZE = 100;
 const CONCURRENCY = 200;
 const SLOW = process.env.PEER_SLOW ? 50 : 0;
 const url = new URL(process.env.PEER_URL);
-const connection = { host: url.hostname, port: Number(url.port), maxRetriesPerRequest: null };
+const onPostgres = url.protocol === 'postgresql:';
+const connection = onPostgres
+  ? { connectionString: url.href, max: 20 }
+  : { host: url.hostname, port: Number(url.port), maxRetriesPerRequest: null };
+const backend = onPostgres ? [createPostgresBackend] : [];
 
 const now = () => (performance.timeOrigin + performance.now()) / 1000;
 const payload = (number, due) => `${number}:${due.toFixed(6)}:`.padEnd(SIZE, 'x');
@@ -51,7 +57,7 @@ async function inBatches(queue, items) {
 }
 
 async function send(mode, numbers) {
-  const queue = new Queue('peer', { connection });
+  const queue = new Queue('peer', { connection }, ...backend);
   await queue.waitUntilReady();
   let result;
   if (mode === 'single') {
@@ -78,11 +84,22 @@ function work() {
     }
     record('done', job.data.payload);
   };
-  new Worker('peer', handle, { connection, concurrency: CONCURRENCY }).on('error', (error) => console.error(error));
+  const worker = new Worker('peer', handle, { connection, concurrency: CONCURRENCY }, ...backend);
+  worker.on('error', (error) => console.error(error));
+}
+
+async function prepare() {
+  const { Client } = require(packages + 'pg');
+  const client = new Client({ connectionString: url.href });
+  await client.connect();
+  await runMigrations(client);
+  await client.end();
 }
 
 if (process.argv[2] === 'send') {
   send(process.argv[3], process.argv.slice(4).map(Number));
+} else if (process.argv[2] === 'prepare') {
+  prepare();
 } else {
   work();
 }
