@@ -4,7 +4,6 @@ import os
 import shutil
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -13,7 +12,7 @@ from typing import Self
 
 from benchmarks.peers.install import NotInstalled
 from tests.servers.redis import RedisServer
-from tests.servers.server import HOST, free_port
+from tests.servers.server import HOST, free_port, new_folder
 
 PATIENCE = 30.0  # seconds for a server to start, or to stop
 INSTALL = Path(__file__).resolve().parents[2] / "tools" / "servers.sh"
@@ -94,7 +93,7 @@ class _Process:
 
     def __init__(self) -> None:
         self.port = free_port()
-        self.folder = Path(tempfile.mkdtemp(prefix="bide-peers-"))
+        self.folder = new_folder("bide-peers-")
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -137,7 +136,10 @@ class _Beanstalkd(_Process):
 
 
 class _Postgres(_Process):
-    """A fresh database each time, from a cluster that is made once. It syncs each commit, as it does by default."""
+    """A fresh database each time, from a cluster that is made once. Its files are in memory, where there is room.
+
+    So it syncs each commit, as it does by default, and what the disk takes for that is not measured.
+    """
 
     def __init__(self) -> None:
         super().__init__()
