@@ -19,7 +19,7 @@ def bars(axes: Any, title: str, values: dict[str, list[float]], *, most_first: b
     names = sorted(values, key=lambda name: values[name][0], reverse=not most_first)
     medians = [values[name][0] for name in names]
     spread = [[values[name][0] - values[name][1] for name in names], [values[name][2] - values[name][0] for name in names]]
-    colours = [OURS if name == "bide" else OTHERS for name in names]
+    colours = [OURS if name.startswith("bide") else OTHERS for name in names]
     axes.barh(names, medians, xerr=spread, color=colours, error_kw={"elinewidth": 1, "ecolor": SECOND})
     axes.set_xscale("log")
     for place, median in enumerate(medians):
@@ -34,7 +34,7 @@ def bars(axes: Any, title: str, values: dict[str, list[float]], *, most_first: b
 
 def speed(series: dict[str, Any], folder: Path) -> None:
     titles = {"single": "sent one by one", "batch": "sent in batches", "drain": "drain", "burst": "burst"}
-    figure, grid = plt.subplots(2, 2, figsize=(11, 7.5), layout="constrained")
+    figure, grid = plt.subplots(2, 2, figsize=(11, 10), layout="constrained")
     for axes, (work, title) in zip(grid.flat, titles.items(), strict=True):
         bars(axes, f"{title}: messages a second (log scale)", series.get(work, {}).get("a second", {}))
     figure.savefig(folder / "speed.png", **SMALL)
@@ -43,11 +43,11 @@ def speed(series: dict[str, Any], folder: Path) -> None:
 def lateness(series: dict[str, Any], folder: Path) -> None:
     """From the median to the 99th percentile; early messages are in the table."""
     found = series.get("lateness", {})
-    figure, axes = plt.subplots(figsize=(8, 3.8), layout="constrained")
+    figure, axes = plt.subplots(figsize=(8, 4.8), layout="constrained")
     names = sorted(found.get("p99 ms", {}), key=lambda name: found["p99 ms"][name][0], reverse=True)
     for place, name in enumerate(names):
         low, high = (max(0.1, found[what][name][0]) for what in ("p50 ms", "p99 ms"))
-        colour = OURS if name == "bide" else SECOND
+        colour = OURS if name.startswith("bide") else SECOND
         axes.plot([low, high], [place, place], color=colour, linewidth=3, alpha=0.5)
         axes.plot(low, place, "o", color=colour)
         axes.plot(high, place, "|", color=colour, markersize=12)
@@ -60,7 +60,7 @@ def lateness(series: dict[str, Any], folder: Path) -> None:
 
 
 def costs(series: dict[str, Any], folder: Path) -> None:
-    figure, grid = plt.subplots(1, 2, figsize=(11, 3.8), layout="constrained")
+    figure, grid = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
     bars(grid[0], "bytes of Redis a pending message (log scale)", series.get("memory", {}).get("bytes", {}), most_first=False)
     commands = series.get("idle", {}).get("commands a second", {})
     bars(grid[1], "commands a second of an idle worker (log scale)", commands, most_first=False)
