@@ -161,24 +161,24 @@ async def test_a_queue_opens_although_the_server_ends_its_session(
     server = new_postgres()
     await send(server.url)  # makes the tables
     asked: list[object] = []
-    execute, aio_execute = Limited.execute, AsyncLimited.execute
+    own_ask, aio_own_ask = Limited.ask, AsyncLimited.ask
 
     def then_end() -> None:
         if len(asked) == after:
             server.ask("select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = 'bide'")
 
     def ask(connection: Limited, *args: Any, **options: Any) -> object:
-        asked.append(execute(connection, *args, **options))
+        asked.append(own_ask(connection, *args, **options))
         then_end()
         return asked[-1]
 
     async def aio_ask(connection: AsyncLimited, *args: Any, **options: Any) -> object:
-        asked.append(await aio_execute(connection, *args, **options))
+        asked.append(await aio_own_ask(connection, *args, **options))
         then_end()
         return asked[-1]
 
-    monkeypatch.setattr(Limited, "execute", ask)
-    monkeypatch.setattr(AsyncLimited, "execute", aio_ask)
+    monkeypatch.setattr(Limited, "ask", ask)
+    monkeypatch.setattr(AsyncLimited, "ask", aio_ask)
     await send(server.url)
     assert len(asked) > after
 

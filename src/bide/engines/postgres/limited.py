@@ -5,15 +5,13 @@ The limit holds in threads too, where nothing can be ended from outside.
 
 import contextlib
 import time
-from collections.abc import Generator
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import psycopg
 from psycopg import capabilities, waiting
 
-Answer = TypeVar("Answer")
-Work: TypeAlias = Generator[Any, Any, Answer]
-Rows: TypeAlias = list[Any]  # of an answer
+from bide.engines.postgres.asking import Answer, Rows, Statements, Work
 
 INTERVAL = 0.1  # seconds between two looks at the clock, while nothing comes
 STOPPING = 1.0  # seconds for telling the server to stop what nobody waits for any more
@@ -23,6 +21,7 @@ class Limited(psycopg.Connection[Any]):
     """For threads."""
 
     limit: float | None = None  # seconds for each statement
+    _statements: Statements | None = None
 
     def wait(self, gen: Work[Answer], *args: Any, **options: Any) -> Answer:
         """As psycopg's, but an interrupted wait ends at once: psycopg would wait for the server once more."""
@@ -30,6 +29,12 @@ class Limited(psycopg.Connection[Any]):
             return super().wait(gen, *args, **options)
         answer: Answer = waiting.wait(limited(gen, self.limit), self.pgconn.socket, INTERVAL)
         return answer
+
+    def ask(self, sql: str, args: Sequence[Any]) -> Rows:
+        """The rows of a statement."""
+        if self._statements is None:
+            self._statements = Statements(self)
+        return self.wait(self._statements.ask(sql, args))
 
     def drop(self) -> None:
         """Close it. A statement that it is in the middle of is stopped, or it could wait for a lock for ever."""
@@ -45,12 +50,19 @@ class AsyncLimited(psycopg.AsyncConnection[Any]):
     """For event loops: the same."""
 
     limit: float | None = None
+    _statements: Statements | None = None
 
     async def wait(self, gen: Work[Answer], *args: Any, **options: Any) -> Answer:
         if self.limit is None or args or options:
             return await super().wait(gen, *args, **options)
         answer: Answer = await waiting.wait_async(limited(gen, self.limit), self.pgconn.socket, INTERVAL)
         return answer
+
+    async def ask(self, sql: str, args: Sequence[Any]) -> Rows:
+        """The rows of a statement."""
+        if self._statements is None:
+            self._statements = Statements(self)
+        return await self.wait(self._statements.ask(sql, args))
 
     async def drop(self) -> None:
         try:

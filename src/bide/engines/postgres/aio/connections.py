@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 
 from bide.engines.postgres.aio.migrating import AsyncMigrating
+from bide.engines.postgres.asking import Rows
 from bide.engines.postgres.failures import (
     PATIENCE,
     Tries,
@@ -20,7 +21,7 @@ from bide.engines.postgres.failures import (
     may_have_acted,
     translated,
 )
-from bide.engines.postgres.limited import AsyncLimited, Rows
+from bide.engines.postgres.limited import AsyncLimited
 from bide.engines.postgres.location import Address
 from bide.engines.postgres.room import AsyncRoom
 from bide.engines.postgres.server_settings import LOOK, settings_for
@@ -107,8 +108,7 @@ class AsyncConnections:
 
     async def _ask(self, connection: AsyncLimited, sql: str, args: Sequence[Any]) -> Rows:
         try:
-            cursor = await connection.execute(sql.encode(), args or None, binary=True)
-            rows = await cursor.fetchall() if cursor.description else []
+            rows = await connection.ask(sql, args)
         except psycopg.Error as error:
             if is_useless(error):
                 await connection.drop()

@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 
+from bide.engines.postgres.asking import Rows
 from bide.engines.postgres.failures import (
     PATIENCE,
     Tries,
@@ -19,7 +20,7 @@ from bide.engines.postgres.failures import (
     may_have_acted,
     translated,
 )
-from bide.engines.postgres.limited import Limited, Rows
+from bide.engines.postgres.limited import Limited
 from bide.engines.postgres.location import Address
 from bide.engines.postgres.room import Room
 from bide.engines.postgres.server_settings import LOOK, settings_for
@@ -105,8 +106,7 @@ class Connections:
 
     def _ask(self, connection: Limited, sql: str, args: Sequence[Any]) -> Rows:
         try:
-            cursor = connection.execute(sql.encode(), args or None, binary=True)
-            rows = cursor.fetchall() if cursor.description else []
+            rows = connection.ask(sql, args)
         except psycopg.Error as error:
             if is_useless(error):
                 connection.drop()

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import psycopg
 from psycopg.errors import DuplicateTable, LockNotAvailable, UniqueViolation
 
+from bide.engines.postgres.asking import Rows
 from bide.engines.postgres.failures import translated
 from bide.engines.postgres.layout import FIND, LOCK, OURS, READ, Found, Layout, check, filled, told
-from bide.engines.postgres.limited import Limited, Rows
+from bide.engines.postgres.limited import Limited
 from bide.engines.postgres.location import Address
 from bide.errors import SchemaMismatch
 from bide.logs import Log
