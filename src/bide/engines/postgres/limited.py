@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 from psycopg import capabilities, waiting
 
-from bide.engines.postgres.asking import Answer, Rows, Statements, Work
+from bide.engines.postgres.statements import Answer, Rows, Statements, Work
 
 INTERVAL = 0.1  # seconds between two looks at the clock, while nothing comes
 STOPPING = 1.0  # seconds for telling the server to stop what nobody waits for any more

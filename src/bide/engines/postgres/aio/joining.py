@@ -11,10 +11,10 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from bide.engines.in_use import in_use, take
-from bide.engines.postgres.asking import Rows
 from bide.engines.postgres.join import WHERE, AsyncBorrowed, AsyncWhole, elsewhere, plain, refuse_state, told
 from bide.engines.postgres.layout import filled
 from bide.engines.postgres.location import Address
+from bide.engines.postgres.statements import Rows
 from bide.errors import SchemaMismatch, Unavailable
 from bide.wakeable import AsyncSignal
 

@@ -7,8 +7,8 @@ from typing import Any
 from bide.engines.base import MAX_BATCH
 from bide.engines.postgres import keeping
 from bide.engines.postgres.aio.connections import AsyncConnections
-from bide.engines.postgres.asking import Rows
 from bide.engines.postgres.layout import filled
+from bide.engines.postgres.statements import Rows
 from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
 from bide.engines.results.aio import AsyncResults
 

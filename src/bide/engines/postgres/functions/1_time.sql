@@ -94,8 +94,14 @@ declare
 begin
     if due > looked then  -- else it may be any number: a row that was written by hand
         before := looked + least(100, (due - looked) / 2);
-        if  -- most have the first of these levels
-            exists (select 1 from bide.message m where m.topic = of and m.level = 1 and m.until is null and m.due > before and m.due < tell.due)
+        -- Most have this level, and messages of the same delay come one after the other: a look at few entries of the index, then at
+        -- all. Each look sets up only one scan.
+        if exists (
+            select 1 from bide.message m
+            where m.topic = of and m.level = 1 and m.until is null and m.due > greatest(before, tell.due - 20) and m.due < tell.due
+        ) then
+            return;
+        elsif exists (select 1 from bide.message m where m.topic = of and m.level = 1 and m.until is null and m.due > before and m.due < tell.due)
             or exists (select 1 from bide.message m where m.topic = of and m.level = 0 and m.until is null and m.due > before and m.due < tell.due)
             or exists (select 1 from bide.message m where m.topic = of and m.level = 2 and m.until is null and m.due > before and m.due < tell.due)
         then

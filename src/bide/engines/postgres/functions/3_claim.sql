@@ -13,7 +13,22 @@ declare
     turn bigint;
     at int[] := '{1,1,1}';
     best int;
+    several boolean;
 begin
+    -- As most have it: nothing is due but messages of normal priority, and none has expired.
+    select array_agg(n.id), coalesce(bool_or(n.expires <= now), false)
+        or exists (select 1 from bide.message m where m.topic = of and m.level = 0 and m.until is null and m.due between first and now)
+        or exists (select 1 from bide.message m where m.topic = of and m.level = 2 and m.until is null and m.due between first and now)
+    into normal, several
+    from (
+        select m.id, m.expires from bide.message m
+        where m.topic = of and m.level = 1 and m.until is null and m.due between first and now
+            and (m.by_clock is null or m.due <= wall)
+        order by m.due, m.id limit places for update skip locked
+    ) as n;
+    if not several then
+        return normal;
+    end if;
     loop
         select array_agg(p.id) filter (where p.level = 0), array_agg(p.id) filter (where p.level = 1),
             array_agg(p.id) filter (where p.level = 2), array_agg(p.due), array_agg(p.id) filter (where p.expires <= now)
@@ -83,6 +98,7 @@ declare
     wall bigint := bide.wall_ms(given, us);
     awake text[] := topics;
     starts bigint[] := firsts;
+    again boolean;  -- this was asked before, and is answered as it was then
     paused text[];
     setting text;
     share int;
@@ -94,17 +110,17 @@ declare
     i int;
 begin
     setting := set_config('synchronous_commit', 'off', true);  -- a claim that is lost is made again
-    if request is not null then
+    lock table bide.topic in row share mode;  -- see pause
+    select exists (select 1 from bide.message m where m.request = hand_out.request),  -- with `until`, the planner may walk all leases
+        array(select p.name from bide.topic p where p.name = any (topics) and p.paused)
+    into again, paused;
+    if again then
+        room := 0;
         return query
             select m.id, m.topic, m.body, m.headers, m.key, m.due, coalesce(m.since, m.due), m.attempt, m.most, m.token,
                 row_number() over (order by m.due, m.id), m.began
-            from bide.message m where m.request = hand_out.request;  -- with `until`, the planner may walk all leases
-        if found then
-            room := 0;
-        end if;
+            from bide.message m where m.request = hand_out.request;
     end if;
-    lock table bide.topic in row share mode;  -- see pause
-    paused := array(select p.name from bide.topic p where p.name = any (topics) and p.paused);
     if paused <> '{}' then
         select array_agg(t.name order by t.place), array_agg(t.first order by t.place) into awake, starts
         from unnest(topics, firsts) with ordinality as t(name, first, place) where t.name <> all (paused);

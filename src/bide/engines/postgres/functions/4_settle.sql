@@ -129,7 +129,9 @@ set plan_cache_mode = force_generic_plan as $$
 declare
     us bigint := bide.engine_us(given, true);
     now bigint := us / 1000;
-    answered text[] := case when request is not null then bide.recall(request, now) end;
+    answered text[] := case when request is not null and verdicts is not null then bide.recall(request, now) end;
+    done bigint[];  -- the places of those
+    known text[];
     buried text[] := '{}';
     setting text;
     new_due bigint;
@@ -151,13 +153,26 @@ begin
     end if;
     if verdicts is null then
         with gone as (  -- xmax names who has locked this version: of most, only the claim that made it, or nobody
-            delete from bide.message m using unnest(ids, topics, tokens) as g(id, topic, token)
+            delete from bide.message m using unnest(ids, topics, tokens) with ordinality as g(id, topic, token, place)
             where m.id = any (array[g.id]) and m.topic = coalesce(g.topic, topics[1]) and m.token = g.token
                 and coalesce(m.until, -1) >= 0 and (patient or m.xmax in ('0', m.xmin))
-            returning m.id
+            returning g.place
         )
-        select array_agg(case when g.id in (select gone.id from gone) then 'done' end order by g.place)
-        into answered from unnest(ids) with ordinality as g(id, place);
+        select array_agg(gone.place) into done from gone;
+        if cardinality(done) = cardinality(ids) then
+            answered := array_fill('done'::text, array[cardinality(ids)]);
+        else  -- some may have ended when this was asked before
+            known := case when request is not null then bide.recall(request, now) end;
+            answered := array(
+                select case when g.place = any (done) then 'done' else known[g.place] end
+                from generate_series(1, cardinality(ids)) as g(place) order by g.place
+            );
+            if known is not null then
+                update bide.answer a set answers = answered where a.name = request and done is not null;
+                return query select a from unnest(answered) as a;
+                return;
+            end if;
+        end if;
     end if;
     if array_position(answered, null) is not null then
         for each in

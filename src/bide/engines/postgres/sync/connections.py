@@ -7,7 +7,6 @@ from typing import Any
 
 import psycopg
 
-from bide.engines.postgres.asking import Rows
 from bide.engines.postgres.failures import (
     PATIENCE,
     Tries,
@@ -24,6 +23,7 @@ from bide.engines.postgres.limited import Limited
 from bide.engines.postgres.location import Address
 from bide.engines.postgres.room import Room
 from bide.engines.postgres.server_settings import LOOK, settings_for
+from bide.engines.postgres.statements import Rows
 from bide.engines.postgres.sync.migrating import Migrating
 from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.wakeable import Signal

@@ -6,8 +6,8 @@ from typing import Any
 
 from bide.engines.base import MAX_BATCH
 from bide.engines.postgres import keeping
-from bide.engines.postgres.asking import Rows
 from bide.engines.postgres.layout import filled
+from bide.engines.postgres.statements import Rows
 from bide.engines.postgres.sync.connections import Connections
 from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
 from bide.engines.results.sync import Results

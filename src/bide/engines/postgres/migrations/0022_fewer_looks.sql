@@ -1,0 +1,1 @@
+-- Functions only: claims, ends and what is told of take fewer statements.
