@@ -50,7 +50,7 @@ def send(payload: str, due: float | None) -> None:
 
 
 def send_many(items: Sequence[Item]) -> None:
-    one_time = WORK in ("drain", "burst", "batch", "crash")
+    one_time = WORK in ("drain", "burst", "batch", "memory", "crash")
     for part in parts(items, 1_000 if one_time else 1):
         enqueue_many(_due(part[0][1]), [((payload,), {}) for payload, _ in part])
 

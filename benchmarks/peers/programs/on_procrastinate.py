@@ -21,7 +21,7 @@ async def send(payload: str, due: float | None) -> None:
 
 
 async def send_many(items: Sequence[Item]) -> None:
-    one_time = WORK in ("drain", "burst", "batch", "crash")
+    one_time = WORK in ("drain", "burst", "batch", "memory", "crash")
     for part in parts(items, 1_000 if one_time else 1):
         await _due(part[0][1]).batch_defer_async(*({"payload": payload} for payload, _ in part))
 
