@@ -61,7 +61,7 @@ def lateness(series: dict[str, Any], folder: Path) -> None:
 
 def costs(series: dict[str, Any], folder: Path) -> None:
     figure, grid = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
-    bars(grid[0], "bytes of Redis a pending message (log scale)", series.get("memory", {}).get("bytes", {}), most_first=False)
+    bars(grid[0], "bytes that a pending message takes (log scale)", series.get("memory", {}).get("bytes", {}), most_first=False)
     commands = series.get("idle", {}).get("commands a second", {})
     bars(grid[1], "commands a second of an idle worker (log scale)", commands, most_first=False)
     figure.savefig(folder / "costs.png", **SMALL)

@@ -41,7 +41,7 @@ def draw(results: Results) -> None:
 
 
 def _series(results: Results) -> dict[str, dict[str, dict[str, tuple[float, float, float]]]]:
-    """By work, figure and title: median, lowest, highest."""
+    """By work, figure and title: median, lowest, highest. Without what was measured beside other programs, but for sizes."""
     wanted = {
         **dict.fromkeys(("single", "batch", "drain", "burst"), ("a second",)),
         "lateness": ("p50 ms", "p99 ms"),
@@ -50,8 +50,9 @@ def _series(results: Results) -> dict[str, dict[str, dict[str, tuple[float, floa
     }
     series: dict[str, dict[str, dict[str, tuple[float, float, float]]]] = {}
     for work in wanted.keys() & results.keys():
+        shown = {peer: rounds for peer, rounds in results[work].items() if rounds.quiet or work == "memory"}
         for what in wanted[work]:
-            found = {ours.title: bide_of(results[work], what, ours) for ours in BOTH}
-            found |= {peer.title: results[work][peer.name].of(what) for peer in PEERS.values() if peer.name in results[work]}
+            found = {ours.title: bide_of(shown, what, ours) for ours in BOTH}
+            found |= {peer.title: shown[peer.name].of(what) for peer in PEERS.values() if peer.name in shown}
             series.setdefault(work, {})[what] = {title: tuple(each) for title, each in found.items() if each}  # type: ignore[misc]
     return series

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from benchmarks.peers.peer import Peer
 from benchmarks.peers.registry import BIDE, PEERS, beside
 
+QUIET = 0.3  # processors that other programs may use before a measurement counts as disturbed
+
 
 class Middle(NamedTuple):
     """A median, and between what the values lay."""
@@ -34,6 +36,10 @@ class Rounds:
     busy: float = 0.0
     """Processors that other programs used then: the median of looks between the measurements."""
 
+    @property
+    def quiet(self) -> bool:
+        return self.busy < QUIET
+
     def paired(self) -> "Rounds":
         """Without the rounds in which one of the two gave no figure."""
         pairs = [(mine, ours) for mine, ours in zip(self.figures, self.beside, strict=True) if mine and ours]
@@ -56,9 +62,13 @@ class Rounds:
 
 
 def bide_of(found: Mapping[str, Rounds], what: str, ours: Peer = BIDE) -> Middle | None:
-    """bide's own figure on that server: over all rounds beside all peers there, or on its own."""
-    all_beside = [rounds.beside for name, rounds in found.items() if name in PEERS and beside(PEERS[name]) is ours]
-    values = [figures[what] for rounds in all_beside for figures in rounds if what in figures]
+    """bide's own figure on that server: over all rounds beside all peers there, or on its own.
+
+    What was measured beside other programs does not count, if there is more.
+    """
+    there = [rounds for name, rounds in found.items() if name in PEERS and beside(PEERS[name]) is ours]
+    there = [rounds for rounds in there if rounds.quiet] or there
+    values = [figures[what] for rounds in there for figures in rounds.beside if what in figures]
     if not values and ours.name in found:
         return found[ours.name].of(what)
     return middle(values) if values else None

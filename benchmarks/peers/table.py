@@ -17,8 +17,6 @@ TITLES = {
 }
 NOTHING = "–"
 MEASURED = "measured"
-QUIET = 0.3
-"""Processors that other programs may use before the tables say so."""
 
 Row = list[str]
 
@@ -146,7 +144,7 @@ def _rounds(found: Mapping[str, Rounds]) -> str:
 def _when(peer: Peer, rounds: Rounds) -> str:
     """The date; and what was different then: another version, a machine that was not quiet."""
     version = f", version {rounds.version}" if rounds.version != peer.version else ""
-    return rounds.date + version + (f", {rounds.busy:.1f} cores busy" if rounds.busy >= QUIET else "")
+    return rounds.date + version + (f", {rounds.busy:.1f} cores busy" if not rounds.quiet else "")
 
 
 def _with_bide(found: Mapping[str, Rounds]) -> Iterator[tuple[Peer, Rounds]]:

@@ -108,6 +108,12 @@ def test_a_peer_on_postgresql_is_measured_beside_bide_on_postgresql() -> None:
     assert bide_of(found, RATE, BIDE_ON_POSTGRES) == Middle(3, 3, 3)
 
 
+def test_bide_is_not_summed_up_over_rounds_beside_other_programs() -> None:
+    found = {"celery": rounds([1], [10]), "docket": replace(rounds([1], [2]), busy=2.0)}
+    assert bide_of(found, RATE) == Middle(10, 10, 10)
+    assert bide_of({"docket": found["docket"]}, RATE) == Middle(2, 2, 2)
+
+
 def test_the_machine_is_looked_at_between_the_rounds() -> None:
     assert 0 <= busy(0.02) <= (os.cpu_count() or 1)
 
