@@ -379,7 +379,7 @@ def _hidden_by(error: BaseException) -> BaseException | None:
 
 def texts(words: Sequence[Any]) -> tuple[Text, ...]:
     """The words of a command, numbers as text: hiredis crashes the process if a signal handler raises while it makes that."""
-    if int in set(map(type, words)):
+    if int in map(type, words):
         return tuple([str(each) if type(each) is int else each for each in words])
     return tuple(words)
 

@@ -53,6 +53,8 @@ _OUTCOMES: dict[bytes, Outcome] = {
 _FROM = {"due": "+", "since": "-"}  # what a delay counts from, before it
 _NO_ID = b"A---------"  # of no message
 _LONGEST = str(MAX_DELAY_MS)
+_LEVELS = ("0", "1", "2")
+_FIRST = (0,)  # which of a batch of one
 _PAST = Struct(">HBI")
 _RECORD = Struct(">H")
 _OUTCOME = Struct(f"1s{LOCAL + SALT}s6s")
@@ -67,7 +69,9 @@ class Put(msgspec.Struct, frozen=True):
     """A batch in the order in which the script is told of it."""
 
     verb: str
-    sections: Mapping[tuple[str, int], tuple[list[int], list[Arg]]]  # by topic and level: which of the batch, and what is told
+    sections: Mapping[
+        tuple[str, int], tuple[Sequence[int], Sequence[Arg]]
+    ]  # by topic and level: which of the batch, and what is told
     others: Sequence[int]
     args: Sequence[Arg]
 
@@ -82,6 +86,21 @@ class Put(msgspec.Struct, frozen=True):
 
 
 def put(messages: Sequence[NewMessage]) -> Put:
+    if len(messages) == 1:  # as most are sent
+        [new] = messages
+        if new.key is None and new.operation is None and new.expires_in is None and new.past is None:
+            blob, large = content(new)
+            if not large:
+                args = (
+                    _LONGEST,
+                    "1",
+                    new.topic,
+                    _LEVELS[new.level],
+                    "1",
+                    str(new.delay) if new.at is None else f"@{new.at}",
+                    blob,
+                )
+                return Put("put", {(new.topic, new.level): (_FIRST, args[5:])}, (), args)
     sections: dict[tuple[str, int], tuple[list[int], list[Arg]]] = {}
     others: list[int] = []
     other_args: list[Arg] = []
@@ -103,13 +122,13 @@ def put(messages: Sequence[NewMessage]) -> Put:
             verb = "put_ruled" if ruled else "put_named" if verb == "put" else verb
             other_args += (new.topic, new.level, moment, blob, new.key or "", how, new.operation or "", large)
             other_args.append(b"" if new.within is None else within(name_of(new.within)))
-    args: list[Arg] = [_LONGEST, str(len(sections))]  # text, which is sent as it is
+    told: list[Arg] = [_LONGEST, str(len(sections))]  # text, which is sent as it is
     for (topic, level), (indexes, each) in sections.items():
-        args += (topic, str(level), str(len(indexes)))
-        args += each
+        told += (topic, str(level), str(len(indexes)))
+        told += each
     if others:
-        args += (len(others), *other_args)
-    return Put(verb, sections, others, args)
+        told += (len(others), *other_args)
+    return Put(verb, sections, others, told)
 
 
 def _if_exists(new: NewMessage) -> tuple[Arg, bool]:
