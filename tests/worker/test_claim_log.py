@@ -58,6 +58,23 @@ def test_a_claim_that_brought_nothing_is_forgotten() -> None:
     assert list(claim_log.requests()) == []
 
 
+def test_a_claim_that_waits_is_one_of_those_that_hold_something_until_it_begins() -> None:
+    theirs = ClaimLog.new(10)
+    ours = other_side(theirs)
+    (first, begun), (second, waiting) = ours.begin(), ours.begin()
+    for slot in (first, second):
+        ours.hold(slot, 2)
+
+    ours.waits(second)
+
+    assert (theirs.requests(), theirs.waiting()) == ([begun, waiting], [waiting])
+    ours.begins(second)
+    assert (theirs.requests(), theirs.waiting()) == ([begun, waiting], [])
+    ours.waits(second)
+    ours.let_go(second, 2)
+    assert (theirs.requests(), theirs.waiting()) == ([begun], [])
+
+
 def test_names_are_never_used_twice_by_any_claim_log() -> None:
     names: list[str] = []
     for _ in range(20):
@@ -224,6 +241,26 @@ async def test_the_last_attempt_of_a_dead_process_buries_with_the_reason(queue: 
 
     [dead] = await queue.messages("a", state="dead")
     assert dead.last_error == "worker process 7 was killed"
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+async def test_what_waited_for_other_handlers_of_a_dead_process_has_had_no_attempt(queue: AsyncQueue, attempts: int) -> None:
+    claim_log = ClaimLog.new(10)
+    engine = await queue.session.engine()
+    for topic in ("begun", "waits"):
+        for _ in range(3):
+            await queue.send(topic, {}, max_attempts=attempts)
+        slot, request = claim_log.begin()
+        await engine.claim([topic], 3, 3_600_000, request=request)
+        claim_log.hold(slot, 3)
+    claim_log.waits(slot)
+
+    assert await recovery.give_back(engine, claim_log, "it was killed") == 6
+
+    begun = {(each.state, each.attempt, each.last_error) for each in await queue.messages("begun")}
+    assert begun == {("dead" if attempts == 1 else "ready", 1, "it was killed")}
+    waited = {(each.state, each.attempt, each.last_error) for each in await queue.messages("waits")}
+    assert waited == {("ready", 0, None)}
 
 
 async def test_giving_back_goes_on_until_all_parts_of_the_engine_have_answered(queue: AsyncQueue) -> None:

@@ -1,12 +1,16 @@
 """Handlers begin some at a time: the event loop goes round meanwhile, however many one claim has brought."""
 
 import asyncio
+import os
 import time
 from typing import Any
 
 import pytest
 
 from bide import AsyncQueue
+from bide.queue.run.message import Taken
+from bide.worker import Worker
+from bide.worker.claim_log import ClaimLog
 from bide.worker.slices import AGAIN, FIRST, LONGEST, SOON, Slices
 from bide.worker.slots import AHEAD, Slots
 from tests.worker.conftest import Working
@@ -161,6 +165,7 @@ class Fakes:
 
 class Number:
     topic = "t"
+    taken = Taken(lambda delivery: delivery)
 
     def __init__(self, number: int, *, broken: bool = False) -> None:
         self.__dict__.update(number=number, broken=broken)
@@ -237,12 +242,14 @@ class Asked:
     def __init__(self, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.limits: list[int] = []
         self.got = 0
+        self.claims: list[str] = []  # the name of the one that has brought it, of each message
         claim = engine.claim
 
         async def asks(topics: Any, limit: int, *args: Any, **options: Any) -> Any:
             self.limits.append(limit)
             found = await claim(topics, limit, *args, **options)
             self.got += len(found.messages)
+            self.claims += [options["request"] if "request" in options else args[1]] * len(found.messages)
             return found
 
         monkeypatch.setattr(engine, "claim", asks)
@@ -273,6 +280,32 @@ async def test_while_handlers_end_at_once_more_is_claimed_than_there_are_places_
         assert max(held) <= 2 * AHEAD
     else:  # a kill would bury what has not begun
         assert max(held) <= PLACES
+
+
+async def test_a_claim_log_tells_what_was_claimed_ahead_and_has_not_begun(
+    memory: AsyncQueue, until: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: Asked | None = None
+    claim_log = ClaimLog.new(100)
+    waiting: list[int] = []
+
+    @memory.task("t")
+    async def handle(n: int) -> None:
+        if asked is not None:
+            waits = claim_log.waiting()
+            waiting.append(len(waits))
+            assert asked.claims[n] not in waits
+            assert set(waits) <= set(asked.claims[n:])
+
+    worker = Worker(memory, concurrency=PLACES, grace=0).changed(claim_log=ClaimLog(os.dup(claim_log.file)))
+    async with worker:
+        asked = Asked(worker._service._under_way.settling._engine, monkeypatch)  # type: ignore[union-attr]
+        for _ in range(5):
+            await handle.send_many({"n": n} for n in range(len(waiting), len(waiting) + 1_000))
+            await until(lambda: _nothing(memory))
+    assert max(waiting) > 0
+    assert len(waiting) == 5_000
+    assert claim_log.requests() == []
 
 
 async def test_no_more_handlers_run_than_there_are_places_and_what_waits_behind_them_is_given_back(

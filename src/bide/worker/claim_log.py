@@ -23,6 +23,7 @@ _SLOT = struct.Struct("<Q")
 _PROCESS_AT = _HEAD.size + _BEAT.size
 _USED_AT = _PROCESS_AT + _PROCESS.size  # how many slots have ever been used: none beyond is looked at
 _SLOTS = _USED_AT + _SLOT.size  # where they begin
+_WAITS = 2**63  # beside the number of a claim, while no handler has begun of what it brought
 CLAIMS = 2**20  # that may hold something: batches may hold as many messages that came one by one. Only what is used takes room.
 USUAL = 32_768  # bytes that it has from the start
 
@@ -52,6 +53,12 @@ class Names:
         return 0, self._new_request()
 
     def hold(self, slot: int, count: int) -> None:
+        """Nobody asks."""
+
+    def waits(self, slot: int) -> None:
+        """Nobody asks."""
+
+    def begins(self, slot: int) -> None:
         """Nobody asks."""
 
     def let_go(self, slot: int, count: int = 1) -> None:
@@ -107,6 +114,13 @@ class ClaimLog:
         else:
             self._clear(slot)
 
+    def waits(self, slot: int) -> None:
+        """What the claim brought has been read, and no handler begins before `begins` is called."""
+        self._write(slot, self._claim(slot) | _WAITS)
+
+    def begins(self, slot: int) -> None:
+        self._write(slot, self._claim(slot) & ~_WAITS)
+
     def let_go(self, slot: int, count: int = 1) -> None:
         """So many of a claim's deliveries have ended."""
         self._holding[slot] -= count
@@ -131,6 +145,10 @@ class ClaimLog:
         self._write(slot, 0)
         self._free.append(slot)
 
+    def _claim(self, slot: int) -> int:
+        written: int = _SLOT.unpack_from(self._map, _SLOTS + slot * _SLOT.size)[0]
+        return written
+
     def _write(self, slot: int, claim: int) -> None:
         _SLOT.pack_into(self._map, _SLOTS + slot * _SLOT.size, claim)
 
@@ -141,15 +159,21 @@ class ClaimLog:
         return written.rstrip(b"\0").decode()
 
     def _request(self, claim: int) -> str:
-        return f"{self._process}/{self._name}.{claim:x}"
+        return f"{self._process}/{self._name}.{claim & ~_WAITS:x}"
 
     # the supervisor's side
 
     def requests(self) -> Sequence[str]:
         """The names of the claims that may hold something."""
+        return [self._request(claim) for claim in self._written() if claim]
+
+    def waiting(self) -> Sequence[str]:
+        """Of those, which no handler has begun of."""
+        return [self._request(claim) for claim in self._written() if claim & _WAITS]
+
+    def _written(self) -> Sequence[int]:
         used = _SLOT.unpack_from(self._map, _USED_AT)[0]
-        claims = struct.unpack_from(f"<{used}Q", self._map, _SLOTS)
-        return [self._request(claim) for claim in claims if claim]
+        return struct.unpack_from(f"<{used}Q", self._map, _SLOTS)
 
     def signs(self) -> tuple[float, float]:
         """Of life: when the loop last went round, and when the heartbeat did, by time.monotonic()."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from bide.core.backoff import DEFAULT
 from bide.engines.aio import AsyncEngine
@@ -87,14 +87,15 @@ async def give_back(
 ) -> int:
     """End the deliveries of all claims in the claim log. Each was an attempt: after its last a message is buried, with the
     reason, but for what is put into `unburied`, which a living process buries. Unless it `counts` none was one: they are
-    released.
+    released. So is what came ahead of the handlers, of a claim of which none has begun.
 
     A claim is asked for again under its name, which gives what it still holds and takes nothing new.
     """
     patience, given = Retrying("give back what a dead process held"), 0
     for _ in range(TRIES):
         try:
-            some, more = await _give_back(engine, claim_log.requests(), reason, None if not counts else unburied, counts)
+            begun = set(claim_log.requests()).difference(claim_log.waiting()) if counts else set()
+            some, more = await _give_back(engine, claim_log.requests(), reason, unburied, begun)
             given += some
             if not more:
                 return given
@@ -122,22 +123,24 @@ def delays(attempts: Sequence[int]) -> list[int]:
 
 
 async def _give_back(
-    engine: AsyncEngine, requests: Sequence[str], reason: str, unburied: Unburied | None, counts: bool
+    engine: AsyncEngine, requests: Sequence[str], reason: str, unburied: Unburied | None, begun: Collection[str]
 ) -> tuple[int, bool]:
-    """How many, and whether some may be left."""
+    """How many, and whether some may be left. `begun`: the claims whose deliveries were attempts."""
     claims = [await engine.claim([], 1, 1_000, request=request) for request in requests]
-    held = []
+    held: list[Claimed] = []
+    verdicts: list[Verdict] = []
     for request, claim in zip(requests, claims, strict=True):
         for each in claim.messages:
-            if unburied is not None and unburied.takes(each):
+            if request in begun and unburied is not None and unburied.takes(each):
                 unburied.put(Killed(request, reason))
             else:
                 held.append(each)
+                verdicts.append("retry" if request in begun else "release")
     now = max((claim.now for claim in claims), default=0)
-    verdict: Verdict = "retry" if counts else "release"
     # the last attempt is no more than a name here: what is buried does not come back, and takes nobody's turn
-    waits = delays([each.attempt if counts and each.attempt < each.max_attempts else 1 for each in held])
-    ends = [_end(each, verdict, wait, reason, now) for each, wait in zip(held, waits, strict=True)]
+    again = [verdict == "retry" and each.attempt < each.max_attempts for each, verdict in zip(held, verdicts, strict=True)]
+    waits = delays([each.attempt if comes else 1 for each, comes in zip(held, again, strict=True)])
+    ends = [_end(each, verdict, wait, reason, now) for each, verdict, wait in zip(held, verdicts, waits, strict=True)]
     answers = [
         answer for first in range(0, len(ends), MAX_BATCH) for answer in await engine.settle(ends[first : first + MAX_BATCH])
     ]

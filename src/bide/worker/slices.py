@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeAlias
 from weakref import getweakrefcount
 
 from bide.engines.base import MAX_BATCH
-from bide.queue.run.message import Handling
+from bide.queue.run.message import Handling, Taken
 
 LONGEST = 0.005  # seconds that a slice should take, unless a single handler takes longer
 FIRST = 16  # handlers in tasks of their own, before it is known how long they take
@@ -54,6 +54,9 @@ class Calls(Protocol):
     def handle(self, handling: Handling, left: Left | None = None) -> Going:
         """Do all that there is to do for a message, or what is left of that."""
 
+    def begins(self, taken: Taken) -> None:
+        """The first handler is called of a claim that has waited for others."""
+
     def gather(self) -> None:
         """What is over by now is told, all at once."""
 
@@ -88,6 +91,11 @@ class Slices:
     def ahead(self) -> bool:
         """Whether the next messages may be claimed before handlers have been called for what is here."""
         return self._in_a_row >= QUICK and not self._slow
+
+    @property
+    def going(self) -> bool:
+        """Whether there is something to do before what is put in now."""
+        return self._going
 
     def room(self) -> int:
         """How many more messages are likely to begin soon."""
@@ -152,6 +160,8 @@ class Slices:
                 return
             handling = left.popleft()
             handling.runner = task
+            if handling.taken.waits:
+                self._calls.begins(handling.taken)
             yield handling, going
 
     def _alone(self, handling: Handling) -> None:
@@ -161,6 +171,8 @@ class Slices:
                 self._slow[handling.topic] = more - 1
             else:
                 del self._slow[handling.topic]
+        if handling.taken.waits:
+            self._calls.begins(handling.taken)
         handling.runner = asyncio.Task(self._calls.handle(handling), loop=self._loop)
 
     def _handle(self, handling: Handling, left: Left) -> Going:

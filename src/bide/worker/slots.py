@@ -14,7 +14,7 @@ from bide.errors import BadOption
 NONE: Mapping[str, int] = MappingProxyType({})
 BUSY = 0.025  # seconds until a topic is asked for again of which nothing may run; then four times as long, up to
 BUSIEST, BUSIEST_FOR_PLACE = 6.0, 2.0
-AHEAD = 250  # messages: many enough for speed, and few enough to come back from a process that is killed
+AHEAD = 500  # messages: many enough for speed, and few enough to come back from a process that is killed
 
 
 class Ask(NamedTuple):

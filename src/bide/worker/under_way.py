@@ -20,7 +20,7 @@ from bide.queue.run.aio.limits import AsyncLimitsStep
 from bide.queue.run.aio.overdue import AsyncOverdueStep
 from bide.queue.run.aio.schedule import AsyncScheduleStep
 from bide.queue.run.call import Handlers, OnDeadStep, raised
-from bide.queue.run.message import Handling, about, name
+from bide.queue.run.message import Handling, Taken, about, name
 from bide.queue.run.threads import end_fork
 from bide.queue.setup import Setup
 from bide.queue.tasks.definition import Definition
@@ -132,6 +132,9 @@ class UnderWay:
             handlings = [
                 each for each in handlings if (each.task.at_once and each.place not in odd) or self._at_once(each, doomed)
             ]
+        if self._slices.going and len(handlings) == len(topics):
+            taken.waits = True
+            self._names.waits(slot)
         self._slices.put(handlings)
 
     def _at_once(self, handling: Handling, doomed: Outcome | None) -> bool:
@@ -216,6 +219,10 @@ class UnderWay:
     def room(self) -> int:
         """How many more messages are likely to begin soon."""
         return self._slices.room()
+
+    def begins(self, taken: Taken) -> None:
+        taken.waits = False
+        self._names.begins(taken.slot)
 
     def gather(self) -> None:
         self.settling.gather()

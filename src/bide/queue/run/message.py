@@ -30,6 +30,8 @@ class Taken:
     at_work: float | None = None  # since when, by time.monotonic(), if somebody listens to events
     lot: Lot | None = None  # what was claimed, where its engine gives that
     now: int = 0  # the engine's time when it was handed out
+    slot: int = 0  # where the claim log has the claim
+    waits: bool = False  # no handler has begun of what was claimed ahead
 
     def __init__(self, in_sync: Callable[[Any], Delivery]) -> None:
         self.in_sync: Callable[[Any], Delivery] = in_sync
