@@ -416,7 +416,7 @@ async def test_schedules_go_on_whose_next_instant_is_in_another_shard(masters: R
         away = {number for number in range(12) if shard_of(f"s.{number}", f"every s{number}") == 2}
 
         async def all_tick(since: float, numbers: set[int]) -> None:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not {number for at, number in ticks if at > since} >= numbers:
                     ticked.clear()
                     await ticked.wait()
@@ -428,7 +428,7 @@ async def test_schedules_go_on_whose_next_instant_is_in_another_shard(masters: R
                 await all_tick(began, set(range(12)) - away)
                 for _ in range(3):
                     await all_tick(time.monotonic(), set(range(12)) - away)
-                assert time.monotonic() - began < 12
+                assert time.monotonic() - began < 20
             await all_tick(time.monotonic(), set(range(12)))
     assert 0 < len(away) < 12
 

@@ -492,6 +492,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--clock", action="store_true", help="set the machine's wall clock, as all processes see it")
     parser.add_argument("--calm", action="store_true", help="nothing befalls the workers: then no lease may be lost")
     parser.add_argument("--cut-off", action="store_true", help="as --calm, but heartbeats get no connection for a while")
+    parser.add_argument("--kinds", nargs="+", default=(), choices=tuple(KINDS), help="of workers; all in turn unless given")
     parser.add_argument("--plant", default="", help="a fault for the checker to find")
     parser.add_argument("--folder", type=Path, help="keep all files there; it must be new")
     parser.add_argument("--url", help="where the messages are to be; a SQLite file in the folder unless given")
@@ -503,7 +504,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"seed {asked.seed}, in {folder}", flush=True)
     how = {"rate": asked.rate, "faults": asked.faults, "plant": asked.plant, "clock": asked.clock}
     only = (CUT_OFF,) if asked.cut_off else () if asked.calm else None
-    outcome = run(folder, minutes=asked.minutes, workers=asked.workers, seed=asked.seed, only=only, **how)
+    outcome = run(folder, minutes=asked.minutes, workers=asked.workers, seed=asked.seed, only=only, kinds=asked.kinds, **how)
     print(outcome)
     print(f"verdict: {'good' if outcome.good else outcome.report.valid if outcome.report.valid == 'unknown' else 'NOT GOOD'}")
     if outcome.good and not asked.folder:

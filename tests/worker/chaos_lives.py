@@ -29,6 +29,7 @@ class Kind(NamedTuple):
     threads: tuple[str, ...] = ()
     processes: int = 0
     in_code: bool = False  # not by `bide worker`
+    quick: bool = False
 
 
 KINDS: Mapping[str, Kind] = {
@@ -41,6 +42,8 @@ KINDS: Mapping[str, Kind] = {
     "supervised-mixed": Kind("--concurrency 30 --threads 6 --slots orders=4", TOPICS[1:], 2),
     "in-code": Kind(in_code=True),
     "narrow": Kind("--concurrency 1"),
+    "quick": Kind("--concurrency 100", quick=True),
+    "supervised-quick": Kind("--concurrency 100", (), 2, quick=True),
     "one-topic": Kind("--concurrency 8 --topics mail"),
 }
 
@@ -106,6 +109,7 @@ class Life:
             "name": name,
             "seed": seed,
             "threads": how.threads,
+            "quick": how.quick,
             "plant": plant,
             "only": only,
             "lease": lease,

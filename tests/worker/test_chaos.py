@@ -19,6 +19,7 @@ pytestmark = pytest.mark.skipif(
 long = pytest.mark.skipif("BIDE_LONG" not in os.environ, reason="minutes of chaos: BIDE_LONG=1 runs them")
 
 FEW = ("async", "sync", "supervised", "in-code")
+QUICK = ("quick", "supervised-quick")  # what is claimed ahead is held when they are killed
 CAUGHT = {
     "drops acks": {"final"},
     "accepts old tokens": {"fencing", "final"},
@@ -37,7 +38,7 @@ CAUGHT = {
 @pytest.mark.always
 @pytest.mark.timeout(240)
 def test_a_few_seconds_of_kills_stops_and_signals_break_no_promise(tmp_path: Path) -> None:
-    outcome = chaos.run(tmp_path, minutes=0.1, workers=4, seed=1, rate=80, faults=2.0, kinds=FEW)
+    outcome = chaos.run(tmp_path, minutes=0.1, workers=5, seed=1, rate=80, faults=2.0, kinds=(*FEW, "supervised-quick"))
     assert outcome.good, str(outcome)
     landed = {kind: done for kind, (_, done) in outcome.report.faults.items()}
     for fault in ("kill", "stop", "ask", "suspend", "start no threads", "fail in logs"):
@@ -45,6 +46,15 @@ def test_a_few_seconds_of_kills_stops_and_signals_break_no_promise(tmp_path: Pat
     assert outcome.report.counts["accepted"] > 300
     assert outcome.report.counts["handled"] > 200
     assert outcome.report.counts["refused"], str(outcome)
+    assert "unexplained" not in outcome.report.duplicates
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(480)
+def test_kills_in_the_middle_of_quick_handlers_break_no_promise(tmp_path: Path) -> None:
+    outcome = chaos.run(tmp_path, minutes=0.1, workers=2, seed=8, rate=100, faults=2.0, kinds=QUICK)
+    assert outcome.good, str(outcome)
+    assert outcome.report.counts["handled"] > 1_000
     assert "unexplained" not in outcome.report.duplicates
 
 
