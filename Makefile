@@ -25,9 +25,9 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 # What Python has compiled is kept: the tests start it thousands of times, and each time would compile all of bide.
 export PYTHONDONTWRITEBYTECODE :=
 
-# Three processes for each core, since tests wait more than they work; each with servers of its own: see tests/share.py.
+# More processes than cores, since tests also wait; each collects all tests and has servers of its own: see tests/share.py.
 CORES := $(shell "$(PYTHON)" -c "import os; print(min(8, os.cpu_count() or 1))" 2>/dev/null)
-PROCESSES := $(shell "$(PYTHON)" -c "import os; print(min(9, 3 * (os.cpu_count() or 1)))" 2>/dev/null)
+PROCESSES := $(shell "$(PYTHON)" -c "import os; print(min(9, 1 + 2 * (os.cpu_count() or 1)))" 2>/dev/null)
 PARALLEL := --numprocesses $(or $(PROCESSES),1) --dist loadfile
 
 .PHONY: help

@@ -8,14 +8,14 @@ core for ENOUGH together, and one at least: always the same. It leaves out what 
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 
 import pytest
 
 from tests.times import kin_of, recorded
 
-ENOUGH = 0.1  # seconds of a core
-LONG = 0.6
+ENOUGH = 0.05  # seconds of a core
+LONG = 0.4
 WHOLE = "tests/negative/"
 
 
@@ -30,13 +30,31 @@ def chosen(tests: Mapping[str, str], durations: Mapping[str, float], always: Col
     for kin, each in kins.items():
         took = durations.get(kin, 0.0)
         if took <= LONG or kin in always:
-            most = max(1, int(ENOUGH / took)) if took else len(each)
-            run |= set(sorted(each, key=lambda test: hashlib.sha256(test.encode()).digest())[:most])
+            run |= first(each, took)
     return run
+
+
+def first(tests: Iterable[str], took: float) -> set[str]:
+    """As many of tests of one kind, of which each takes so long, as are enough."""
+    in_order = sorted(tests, key=lambda test: hashlib.sha256(test.encode()).digest())
+    return set(in_order[: max(1, int(ENOUGH / took))] if took else in_order)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--brief", action="store_true", help="one test of each kind, and none that is long")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
+    """Make none of which enough come first among those of the same function: each process would make all of them."""
+    yield
+    test = metafunc.definition
+    if not metafunc.config.getoption("brief") or test.nodeid.startswith(WHOLE):
+        return
+    left_out = {id(each) for each in metafunc._calls if any(mark.name == "slow" for mark in each.marks)}
+    names = {f"{test.nodeid}[{each.id}]": each for each in metafunc._calls if id(each) not in left_out}
+    run = first(names, recorded().kin.get(kin_of(test), 0.0))
+    metafunc._calls = [each for name, each in names.items() if name in run] or metafunc._calls[:1]
 
 
 @pytest.hookimpl(trylast=True)  # after what is slow has been left out

@@ -3,6 +3,7 @@
 The record also has how long the tests of a file last, one after the other.
 """
 
+import functools
 import json
 import os
 from collections import defaultdict
@@ -16,13 +17,13 @@ from tests.servers.processes import core_seconds
 from tests.servers.server import pids
 
 DURATIONS = Path(__file__).with_name("durations.json")
-SMALL = 0.1  # seconds of a core: kin that take less together are not noted
+SMALL = 0.1  # seconds of a core: kin that take less together are not noted anew; a brief run may have few of them
 SLOWEST = 10  # files that are named at the end
 # Seconds of a core that the tests of a folder may take in `make test`: ten minutes on two cores, with all around them.
 BUDGETS: Mapping[str, int] = {
-    "redis": 185, "contract": 130, "worker": 120, "postgres": 75, "negative": 60, "queue": 45, "rabbitmq": 40, "cli": 35,
-    "sqlite": 25, "adopt": 20, "move": 20, "tasks": 20, "mistakes": 15, "examples": 12, "servers": 10, "model": 8,
-    "roads": 5, "timers": 5, "delays": 3, "policies": 3,
+    "redis": 167, "contract": 121, "worker": 88, "postgres": 68, "negative": 60, "queue": 40, "rabbitmq": 36, "cli": 18,
+    "sqlite": 20, "adopt": 18, "move": 20, "tasks": 18, "mistakes": 12, "examples": 8, "servers": 9, "model": 5,
+    "roads": 4, "timers": 5, "delays": 3, "policies": 3,
 }  # fmt: skip
 
 
@@ -57,6 +58,7 @@ def file_of(test: str) -> str:
     return test.partition("::")[0]
 
 
+@functools.cache
 def recorded() -> Record:
     return Record(**json.loads(DURATIONS.read_text(encoding="utf-8"))) if DURATIONS.exists() else Record({}, {})
 
@@ -69,7 +71,7 @@ def noted(known: Record, took: Mapping[str, float], lasted: Mapping[str, float],
         kins[kin[test]].append(seconds)
         files[file_of(test)] += lasted[test]
     left = {each: seconds for each, seconds in known.kin.items() if each not in kins}
-    found = {each: round(sum(some) / len(some), 3) for each, some in kins.items() if sum(some) > SMALL}
+    found = {each: round(sum(some) / len(some), 3) for each, some in kins.items() if sum(some) > SMALL or each in known.kin}
     return Record(left | found, {**known.files, **{file: round(seconds, 1) for file, seconds in files.items()}})
 
 

@@ -48,7 +48,9 @@ def test_one_at_least_runs_unless_it_is_long() -> None:
 def test_the_record_has_what_does_not_take_little() -> None:
     little = {"tests/a/test_b.py::test_d[0]": 0.01, "tests/a/test_b.py::test_d[1]": 0.01}
     known = Record({"tests/a/test_b…::test_d": 1.0, "tests/z/test_z…::test_z": 1.0}, {})
-    assert noted(known, little, little, kin_of_all(*little)).kin == {"tests/z/test_z…::test_z": 1.0}
+    kin = kin_of_all(*little)
+    assert noted(Record({}, {}), little, little, kin).kin == {}
+    assert noted(known, little, little, kin).kin == {"tests/a/test_b…::test_d": 0.01, "tests/z/test_z…::test_z": 1.0}
     often = dict.fromkeys(MANY, 0.1)
     assert noted(Record({}, {}), often, often, kin_of_all(*MANY)).kin == {KIN: 0.1}
 

@@ -1,5 +1,6 @@
 """Cron expressions: what is one, and when it runs, also where clocks change. Judged by a walk over all minutes."""
 
+import functools
 import random
 import re
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from bide.core.cron import Cron
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "schedules.md"
 MINUTE = timedelta(minutes=1)
+SPAN = timedelta(days=3)
 ROW = re.compile(
     r"\| (?P<zone>\w+/\w+) \| (?P<change>[\d-]+ [\d:]+) → (?P<after>[\d:]+) \| `(?P<fixed>[^`]+)` \| (?P<fixed_runs>[^|]+) "
     r"\| `(?P<star>[^`]+)` \| (?P<star_runs>[^|]+) \|"
@@ -41,6 +43,7 @@ ROWS = list(rows())
 CHANGES = {(row.zone, row.change) for row in ROWS}
 
 
+@functools.cache
 def when_it_changes(row: Row) -> datetime:
     """The first minute after the change, in UTC: found by looking at every minute of three days."""
     wall = datetime.fromisoformat(row.change)
@@ -74,14 +77,16 @@ class Fields(NamedTuple):
         return not minute.startswith("*") and not hour.startswith("*")
 
 
+@functools.cache
+def minutes(zone: ZoneInfo, begin: datetime, end: datetime) -> list[tuple[datetime, datetime]]:
+    """Each of them, and what clocks show then."""
+    each = (begin + number * MINUTE for number in range((end - begin) // MINUTE + 1))
+    return [(at, at.astimezone(zone).replace(tzinfo=None)) for at in each]
+
+
 def walked(fields: Fields, zone: ZoneInfo, begin: datetime, end: datetime) -> list[datetime]:
     """When it runs after `begin` and up to `end`, by looking at every minute and at what clocks show then."""
-    span = timedelta(days=3)
-    shown: list[tuple[datetime, datetime]] = []
-    at = begin - span
-    while at <= end + span:
-        shown.append((at, at.astimezone(zone).replace(tzinfo=None)))
-        at += MINUTE
+    shown = minutes(zone, begin - SPAN, end + SPAN)
     if not fields.wall:
         return [at for at, wall in shown if begin < at <= end and fields.shows(wall)]
     runs: set[datetime] = set()
