@@ -40,7 +40,7 @@ demo: .venv/.demo ## see bide at work, in about a minute
 
 .PHONY: test
 test: servers check ## check with the unit tests, then one of each kind of test, and no long ones; about ten minutes
-	@echo "== pytest: about eight minutes on two cores, and more where others work, too"
+	@echo "== pytest: about seven minutes on two cores, and more where others work, too"
 	@$(BIN)/pytest tests --ignore=tests/unit --brief $(PARALLEL)
 
 .PHONY: test-all

@@ -14,7 +14,8 @@ from xdist.scheduler import LoadFileScheduling
 from tests.times import file_of, recorded
 
 RABBITMQ = "tests/…rabbitmq…"
-LONG: Collection[str] = ("tests/redis/test_whole_or_nothing.py",) if os.environ.get("BIDE_LONG") else ()
+MATRICES = ("tests/redis/test_whole_or_nothing.py", "tests/redis/test_long_histories.py")
+LONG: Collection[str] = MATRICES if os.environ.get("BIDE_LONG") else ()
 
 
 def share_of(test: str) -> str:

@@ -27,6 +27,9 @@ FOLDERS: Mapping[str, Sequence[str]] = {
     "servers": ["postgres", "rabbitmq", "servers", "sqlite"],
     "worker": ["worker", "tasks", "policies"],
 }
+# Files whose long matrices take that long by themselves are parts of their own.
+FILES: Mapping[str, str] = {"redis-histories": "tests/redis/test_long_histories.py"}
+ALL = ("-m", "slow or not slow")
 
 
 class Part(NamedTuple):
@@ -38,14 +41,19 @@ def parts(root: Path) -> dict[str, Part]:
     """All of them: those that take the least first."""
     found = {"check": Part(["make", "check"]), "bench-check": Part(["make", "bench-check"]), "lowest": Part(["make", "lowest"])}
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
-    for python in [root / ".venv/bin/python", *sorted(root.glob(".venv-3.*/bin/python"))]:
+    pythons = [root / ".venv/bin/python", *sorted(root.glob(".venv-3.*/bin/python"))]
+    parallel = os.environ.get("PARALLEL", "").split()
+    for python in pythons:
         version = python.parts[-3].removeprefix(".venv").removeprefix("-")
         for name, folders in grouped(root).items():
-            run = [str(python), "-m", "pytest", *folders, *os.environ.get("PARALLEL", "").split()]
+            run = [str(python), "-m", "pytest", *folders, *parallel]
             if not version:
-                found[name] = Part([*run, "-m", "slow or not slow"], long=True)
+                apart = [f"--ignore={file}" for file in FILES.values() if str(Path(file).parent) in folders]
+                found[name] = Part([*run, *apart, *ALL], long=True)
             elif version != here:
                 found[f"{name}-{version}"] = Part(run)
+    for name, file in FILES.items():
+        found[name] = Part([str(pythons[0]), "-m", "pytest", file, *parallel, *ALL], long=True)
     return found
 
 
