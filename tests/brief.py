@@ -15,7 +15,7 @@ import pytest
 from tests.times import kin_of, recorded
 
 ENOUGH = 0.05  # seconds of a core
-LONG = 0.4
+LONG = 0.3
 WHOLE = "tests/negative/"
 
 
