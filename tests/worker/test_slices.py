@@ -205,6 +205,15 @@ def test_only_where_all_runs_alike_more_may_be_held_than_there_are_places() -> N
     assert (alike.beyond, others.beyond) == (1, 0)
 
 
+def test_places_that_are_free_are_asked_for_also_while_more_handlers_wait_than_are_claimed_ahead() -> None:
+    slots = Slots(["t"], [], concurrency=2 * AHEAD, threads=1, slots={})
+    assert slots.ask(0, ahead=True).limit == AHEAD
+    slots.take("t", AHEAD + 1)
+    assert slots.ask(0, ahead=True).limit == AHEAD - 1
+    slots.take("t", AHEAD - 1)
+    assert slots.ask(0, ahead=True).limit == 0
+
+
 async def test_a_topic_whose_handler_waits_is_tried_again_without_a_task_only_after_many(
     memory: AsyncQueue, working: Working, until: Any
 ) -> None:

@@ -174,8 +174,8 @@ class Slots:
         claimed that the next claim can be answered before they have been called, where all that there is runs alike.
         """
         topics = self.groups[group]
-        if ahead and self._alike:
-            return Ask(topics, min(room, AHEAD) if self._shared - self._free <= AHEAD else 0)
+        if ahead and self._alike and self._shared - self._free <= AHEAD:
+            return Ask(topics, min(room, AHEAD))
         in_threads = topics[0] in self._in_threads
         asked, held = self._ask(group, topics, in_threads), self._held[topics[0]]
         batched = self._batched.get(topics[0])
