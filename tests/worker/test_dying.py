@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bide import Outgoing
-from bide.worker.recovery import APART, delays
+from bide.worker.recovery import APART, WITHIN, delays
 from tests.worker.processes import Running, Shop, open_shop, until
 
 slow = pytest.mark.slow
@@ -201,6 +201,12 @@ def test_what_was_lost_with_its_process_twice_comes_back_one_by_one() -> None:
     assert all(later - earlier >= APART for earlier, later in pairwise(given))
     assert given[-1] <= 2_400 + 19 * APART
     assert len({tuple(delays([2] * 5)) for _ in range(50)}) > 1  # each time in another order
+
+
+def test_of_many_none_waits_for_much_longer_than_of_a_hundred() -> None:
+    given = sorted(delays([2] * 500))
+    assert all(later - earlier >= WITHIN // 500 for earlier, later in pairwise(given))
+    assert given[-1] <= 2_400 + WITHIN
 
 
 def test_the_first_time_it_is_back_at_once_and_no_backoff_is_cut_short() -> None:

@@ -20,6 +20,7 @@ PATIENCE = 10  # leases without a sign of life
 SOONEST = 0.02  # seconds between two looks
 TRIES = 5
 APART = 1_500  # milliseconds: a neighbour that takes a second is done before the next one comes
+WITHIN = 150_000  # milliseconds in which all are back: of more than a hundred each is nearer to the one before
 
 
 class LeaseKeeper:
@@ -115,10 +116,10 @@ def delays(attempts: Sequence[int]) -> list[int]:
     they come back after their backoff, each by itself, in the order that its jitter makes.
     """
     waits = [DEFAULT(attempt) if attempt > 1 else 0 for attempt in attempts]
-    free = 0
+    free, apart = 0, min(APART, WITHIN // max(1, sum(map(bool, waits))))
     for index in sorted((index for index, wait in enumerate(waits) if wait), key=waits.__getitem__):
         waits[index] = max(waits[index], free)
-        free = waits[index] + APART
+        free = waits[index] + apart
     return waits
 
 
