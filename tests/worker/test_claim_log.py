@@ -75,6 +75,17 @@ def test_a_claim_that_waits_is_one_of_those_that_hold_something_until_it_begins(
     assert (theirs.requests(), theirs.waiting()) == ([begun], [])
 
 
+def test_a_claim_that_is_made_ahead_waits_from_the_start() -> None:
+    claim_log = ClaimLog.new(10)
+    slot, request = claim_log.begin(ahead=True)
+    assert claim_log.waiting() == [request] == claim_log.requests()
+    claim_log.begins(slot)
+    assert (claim_log.waiting(), claim_log.requests()) == ([], [request])
+    claim_log.hold(slot, 0)
+    assert claim_log.begin()[0] == slot
+    assert claim_log.waiting() == []
+
+
 def test_names_are_never_used_twice_by_any_claim_log() -> None:
     names: list[str] = []
     for _ in range(20):

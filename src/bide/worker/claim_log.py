@@ -23,7 +23,7 @@ _SLOT = struct.Struct("<Q")
 _PROCESS_AT = _HEAD.size + _BEAT.size
 _USED_AT = _PROCESS_AT + _PROCESS.size  # how many slots have ever been used: none beyond is looked at
 _SLOTS = _USED_AT + _SLOT.size  # where they begin
-_WAITS = 2**63  # beside the number of a claim, while no handler has begun of what it brought
+_WAITS = 2**63  # beside the number of a claim, while no handler has begun of what it brings
 CLAIMS = 2**20  # that may hold something: batches may hold as many messages that came one by one. Only what is used takes room.
 USUAL = 32_768  # bytes that it has from the start
 
@@ -49,7 +49,7 @@ class Names:
     def room(self) -> bool:
         return True
 
-    def begin(self) -> tuple[int, str]:
+    def begin(self, *, ahead: bool = False) -> tuple[int, str]:
         return 0, self._new_request()
 
     def hold(self, slot: int, count: int) -> None:
@@ -98,13 +98,15 @@ class ClaimLog:
         """Whether another claim can be written down."""
         return bool(self._free) or self._used < self._slots
 
-    def begin(self) -> tuple[int, str]:
-        """Write down a claim that is about to be made: where, and its name. There has to be room."""
+    def begin(self, *, ahead: bool = False) -> tuple[int, str]:
+        """Write down a claim that is about to be made: where, and its name. There has to be room. `ahead`: until `begins` is
+        called, nobody but the engine has seen what it brings.
+        """
         slot = self._free.pop() if self._free else self._next()
         if not self._claims:
             _PROCESS.pack_into(self._map, _PROCESS_AT, process_name(os.getpid()).encode())
         self._claims += 1
-        self._write(slot, self._claims)
+        self._write(slot, self._claims | _WAITS if ahead else self._claims)
         return slot, self._request(self._claims)
 
     def hold(self, slot: int, count: int) -> None:
@@ -119,6 +121,7 @@ class ClaimLog:
         self._write(slot, self._claim(slot) | _WAITS)
 
     def begins(self, slot: int) -> None:
+        """From now on a message of it may be what kills the process."""
         self._write(slot, self._claim(slot) & ~_WAITS)
 
     def let_go(self, slot: int, count: int = 1) -> None:

@@ -147,7 +147,7 @@ class Claiming:
         await self._rest(sorted(drained), timeout)
 
     async def _claim(self, topics: Sequence[str], limit: int, *, upkeep: bool = True) -> Claim:
-        slot, request = self._names.begin()
+        slot, request = self._names.begin(ahead=self._under_way.ahead)
         asked = Asked(request, self._lease_ms)
         self._unsure.append((slot, asked))
         with self._heartbeat.asking(asked):
@@ -164,6 +164,7 @@ class Claiming:
                 await self._answered(claim, slot, asked)
 
     async def _answered(self, claim: Claim, slot: int, asked: Asked) -> None:
+        self._names.begins(slot)
         found = await self._receiver.opener.read(claim, asked, self._under_way.readers)
         self._unsure.pop()
         self._names.hold(slot, len(found.messages))
