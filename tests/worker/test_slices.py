@@ -11,7 +11,7 @@ from bide import AsyncQueue
 from bide.queue.run.message import Taken
 from bide.worker import Worker
 from bide.worker.claim_log import ClaimLog
-from bide.worker.slices import AGAIN, FIRST, LONGEST, SOON, Slices
+from bide.worker.slices import AGAIN, FIRST, LATE, LONGEST, SOON, Slices
 from bide.worker.slots import AHEAD, Slots
 from tests.worker.conftest import Working
 
@@ -366,6 +366,30 @@ async def test_of_handlers_that_compute_no_more_are_taken_than_begin_soon(
         await until(lambda: _nothing(memory))
     assert asked.limits
     assert max(asked.limits) <= 4
+
+
+async def test_what_was_claimed_ahead_is_given_back_once_handlers_compute(
+    memory: AsyncQueue, working: Working, until: Any
+) -> None:
+    """Others may be idle."""
+    quick, seen = 1_000, list[int]()
+
+    @memory.task("t")
+    async def handle(n: int) -> None:
+        seen.append(n)
+        if n >= quick:
+            work(LATE / 5)
+
+    async with working(memory, concurrency=PLACES):
+        await handle.send_many({"n": n} for n in range(quick))
+        await handle.send_many({"n": n} for n in range(quick, quick + 2 * AHEAD))
+        await until(lambda: len(seen) > quick + 5)
+        await until(lambda: few_are_leased(memory, 10))
+        assert len(seen) < quick + AHEAD // 2
+
+
+async def few_are_leased(queue: AsyncQueue, most: int) -> bool:
+    return (await queue.stats("t")).leased <= most
 
 
 async def test_places_are_filled_also_by_handlers_that_compute_before_they_wait(

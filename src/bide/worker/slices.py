@@ -25,6 +25,7 @@ FIRST = 16  # handlers in tasks of their own, before it is known how long they t
 FEW = 4  # handlers that are not worth a spare task
 AGAIN = 1_000  # handlers of a topic that get tasks of their own, after one that has needed one
 SOON = 0.05  # seconds in which what is claimed should begin
+LATE = 0.25  # seconds: what was claimed ahead and would begin even later, others may have
 SHORTEST = 1e-6  # seconds that a handler takes at least, whatever the clock says
 QUICK = 100  # handlers in a row that have waited for nothing: so the next ones are likely to end at once, too
 
@@ -85,6 +86,7 @@ class Slices:
         self._began = 0.0
         self._took = 0.0
         self._each = SOON / FIRST  # seconds that a handler has taken lately
+        self._slow_before = False  # the last slice was too slow for what is left
         self._in_a_row = 0  # handlers that have waited for nothing
 
     @property
@@ -190,7 +192,9 @@ class Slices:
             self._size = min(MAX_BATCH, 2 * alone)
         self._in_a_row = 0 if alone else self._in_a_row + count
         if count:
-            self._each = max(SHORTEST, (self._each + (self._took + took) / count) / 2)
+            each = max(SHORTEST, (self._took + took) / count)
+            self._each = (self._each + each) / 2
+            self._share(each)
             self._calls.room_changed()
         if self._left:
             self._next()
@@ -199,6 +203,14 @@ class Slices:
         if self._spare is not None:
             self._spare.drop()
             self._spare = None
+
+    def _share(self, each: float) -> None:
+        """Handlers have become slow, twice in a row: what was claimed while they were quick may keep others busy."""
+        soon = int(LATE / each) + 1
+        slow, self._slow_before = self._slow_before, len(self._left) > soon
+        if slow and self._slow_before and self._calls.beyond():
+            while len(self._left) > soon:
+                self._calls.give_back(self._left.pop())
 
 
 class _Own(asyncio.Task[None]):
