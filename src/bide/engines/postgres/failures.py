@@ -82,7 +82,7 @@ def may_have_acted(error: BaseException) -> bool:
 
 def is_useless(error: BaseException) -> bool:
     """Whether a connection that said so should be left, and those made before it: another server may be the primary by now."""
-    return is_lost(error) or is_read_only(error)
+    return is_lost(error) or is_read_only(error) or is_forgotten(error)
 
 
 def is_refused(error: BaseException) -> bool:
@@ -100,11 +100,18 @@ def is_read_only(error: BaseException) -> bool:
     return isinstance(error, theirs.ReadOnlySqlTransaction)
 
 
+def is_forgotten(error: BaseException) -> bool:
+    """Whether what a connection has prepared is no use any more: somebody has dropped it, or made the function anew."""
+    if isinstance(error, theirs.FeatureNotSupported):
+        return error.diag.source_function == "RevalidateCachedQuery"
+    return isinstance(error, theirs.InvalidSqlStatementName)
+
+
 def is_passing(error: BaseException) -> bool:
     """Whether nothing was done, and trying again may help."""
     if isinstance(error, theirs.UniqueViolation):
         return error.diag.constraint_name in _MET
-    return isinstance(error, _AGAIN)
+    return isinstance(error, _AGAIN) or is_forgotten(error)
 
 
 def translated(error: psycopg.Error, shown: str) -> BideError:

@@ -32,7 +32,7 @@ class Numbered(NamedTuple):
     formats: list[PyFormat]
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1_000)
 def numbered(sql: str) -> Numbered:
     formats: list[PyFormat] = []
 
@@ -52,6 +52,8 @@ class Known:
         self.times: int = 0
         self.name: bytes = b""  # that the server has prepared it by
         self.columns: Any = None  # a Transformer that was made for its rows
+        self.types: list[int] | None = None  # of these
+        self.sure: bool = False  # they stay so, or the server says that it has to be prepared anew
 
 
 class Statements:
@@ -74,9 +76,9 @@ class Statements:
         after = self._connection.prepare_threshold  # none through a pooler
         if not known.name and after is not None and known.times >= after and self._prepared < MOST:
             name = b"bide%d" % self._prepared
-            self._prepared += 1
             pgconn.send_prepare(name, text, param_types=types)
             self._answer((yield from generators.execute(pgconn)))
+            self._prepared += 1
             known.name = name
         known.times += 1
         if known.name:
@@ -86,14 +88,20 @@ class Statements:
         result = self._answer((yield from generators.execute(pgconn)))
         if not result.nfields:
             return []
-        if known.columns is None:
-            known.columns = Transformer(self._connection)
-            known.columns.set_pgresult(result, format=Format.BINARY)
-        else:
-            known.columns.set_pgresult(result, set_loaders=False)
+        self._look_at(known, result)
         rows: Rows = known.columns.load_rows(0, result.ntuples, tuple)
         known.columns.set_pgresult(None, set_loaders=False)  # it may be large
         return rows
+
+    def _look_at(self, known: Known, result: psycopg.pq.abc.PGresult) -> None:
+        """How its columns are read is known from the last time, unless somebody has made the function anew."""
+        types = known.types if known.sure else [result.ftype(column) for column in range(result.nfields)]
+        if types == known.types:
+            known.columns.set_pgresult(result, set_loaders=False)
+        else:
+            known.columns, known.types = Transformer(self._connection), types
+            known.columns.set_pgresult(result, format=Format.BINARY)
+        known.sure = bool(known.name)
 
     def _answer(self, results: Sequence[psycopg.pq.abc.PGresult]) -> psycopg.pq.abc.PGresult:
         if not results:

@@ -156,6 +156,7 @@ begin
             delete from bide.message m using unnest(ids, topics, tokens) with ordinality as g(id, topic, token, place)
             where m.id = any (array[g.id]) and m.topic = coalesce(g.topic, topics[1]) and m.token = g.token
                 and coalesce(m.until, -1) >= 0 and (patient or m.xmax in ('0', m.xmin))
+                and (end_deliveries.request is null or not exists (select 1 from bide.answer a where a.name = end_deliveries.request))  -- see the else
             returning g.place
         )
         select array_agg(gone.place) into done from gone;
