@@ -3,11 +3,12 @@
 import asyncio
 import os
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from bide import AsyncQueue
+from bide import AsyncQueue, Outgoing
 from bide.queue.run.message import Taken
 from bide.worker import Worker
 from bide.worker.claim_log import ClaimLog
@@ -144,6 +145,9 @@ class Fakes:
         return False
 
     def begins(self, taken: Taken) -> None: ...
+
+    def may_begin(self, left: Iterable[str]) -> dict[str, int]:
+        return {}
 
     def gather(self) -> None: ...
 
@@ -386,6 +390,58 @@ async def test_what_was_claimed_ahead_is_given_back_once_handlers_compute(
         await until(lambda: len(seen) > quick + 5)
         await until(lambda: few_are_leased(memory, 10))
         assert len(seen) < quick + AHEAD // 2
+
+
+async def test_a_topic_whose_handlers_wait_leaves_places_to_others_although_it_was_claimed_ahead(
+    memory: AsyncQueue, working: Working, until: Any
+) -> None:
+    running, quick, seen = 0, 1_000, list[str]()
+    go_on = asyncio.Event()
+
+    @memory.task("a")
+    async def wait(n: int) -> None:
+        nonlocal running
+        running += 1
+        if n >= quick:
+            await go_on.wait()
+        running -= 1
+
+    @memory.task("b")
+    async def end() -> None:
+        seen.append("b")
+
+    async with working(memory, concurrency=PLACES):
+        await wait.send_many({"n": n} for n in range(quick))
+        await wait.send_many({"n": n} for n in range(quick, quick + 2 * AHEAD))
+        await until(lambda: running == PLACES * 9 // 10)
+        for _ in range(5):
+            await end.send()
+        await until(lambda: len(seen) == 5)
+        assert running == PLACES * 9 // 10
+        go_on.set()
+        await until(lambda: running == 0)
+
+
+@pytest.mark.parametrize("url", ["memory", pytest.param("redis", marks=pytest.mark.server)], indirect=True)
+async def test_nothing_is_claimed_ahead_after_messages_with_a_single_attempt(
+    queue: AsyncQueue, working: Working, until: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill would bury them, although they have not begun."""
+    asked: Asked | None = None
+    held: list[int] = []
+
+    @queue.task("t")
+    async def handle(n: int) -> None:
+        if asked is not None:
+            held.append(asked.got - len(held))
+
+    async with working(queue, concurrency=PLACES) as worker:
+        asked = Asked(worker._service._under_way.settling._engine, monkeypatch)  # type: ignore[union-attr]
+        for _ in range(3):
+            await queue.send_many("t", [Outgoing({"n": n}, max_attempts=1) for n in range(1_000)])
+        await until(lambda: _nothing(queue))
+    assert max(held) <= PLACES
+    assert max(asked.limits) <= PLACES
 
 
 async def few_are_leased(queue: AsyncQueue, most: int) -> bool:

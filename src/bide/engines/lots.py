@@ -17,7 +17,7 @@ class Lot(Sequence[Claimed]):
     """It holds all of its bodies for as long as somebody knows one of its messages, so these are small."""
 
     topics: Sequence[str]  # of each message
-    odd: Collection[int]  # the places of messages that have been tried before, or have headers
+    odd: Collection[int]  # the places of messages that have been tried before, have headers, or one attempt only
 
     @abstractmethod
     def messages(self, places: Sequence[int]) -> list[Claimed]: ...

@@ -11,8 +11,9 @@ import sys
 import time
 from asyncio import tasks
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Iterable, Iterator
 from contextvars import Context, copy_context
+from operator import attrgetter
 from types import coroutine
 from typing import Any, Protocol, TypeAlias
 from weakref import getweakrefcount
@@ -28,6 +29,8 @@ SOON = 0.05  # seconds in which what is claimed should begin
 LATE = 0.25  # seconds: what was claimed ahead and would begin even later, others may have
 SHORTEST = 1e-6  # seconds that a handler takes at least, whatever the clock says
 QUICK = 100  # handlers in a row that have waited for nothing: so the next ones are likely to end at once, too
+
+_topic = attrgetter("topic")
 
 Going: TypeAlias = Coroutine[Any, Any, None]
 Left: TypeAlias = Awaitable[None] | BaseException
@@ -64,6 +67,9 @@ class Calls(Protocol):
     def beyond(self) -> int:
         """How many more messages are held than there are places. Only so many less may begin."""
 
+    def may_begin(self, left: Iterable[str]) -> dict[str, int]:
+        """How many of those that have not begun may, of each topic; empty if all may. `left`: the topic of each."""
+
     def give_back(self, handling: Handling) -> None:
         """It has not begun, and another worker may have it."""
 
@@ -86,13 +92,18 @@ class Slices:
         self._began = 0.0
         self._took = 0.0
         self._each = SOON / FIRST  # seconds that a handler has taken lately
+        self._careful = 0  # messages before which nothing is claimed ahead
         self._slow_before = False  # the last slice was too slow for what is left
         self._in_a_row = 0  # handlers that have waited for nothing
 
     @property
     def ahead(self) -> bool:
         """Whether the next messages may be claimed before handlers have been called for what is here."""
-        return self._in_a_row >= QUICK and not self._slow
+        return self._in_a_row >= QUICK and not self._slow and not self._careful
+
+    def take_care(self) -> None:
+        """A message is here that has been tried before, or never will be again: a kill should meet few of its kind."""
+        self._careful = AGAIN
 
     @property
     def going(self) -> bool:
@@ -120,20 +131,32 @@ class Slices:
         """One slice."""
         self._began, count, alone = time.monotonic(), len(self._left), 0
         most = min(self._size, count - self._calls.beyond())  # for which there are places
+        places = self._calls.may_begin(map(_topic, self._left))
+        full = [topic for topic, room in places.items() if room <= 0]
         try:
-            if most <= 0:  # handlers wait in all of them
-                while self._left:
-                    self._calls.give_back(self._left.pop())
-                count = 0
+            if most <= 0 or full:  # handlers wait in all of them, or in all that a topic may have
+                count -= self._give_back(full if most > 0 else None)
             elif not self._call_quick():
                 self._loop.call_soon(self._begins)
-                while alone < most:
+                while alone < most and places.get(topic := self._left[0].topic, most) > 0:
+                    if places:
+                        places[topic] -= 1
                     self._alone(self._left.popleft())
                     alone += 1
         finally:
             self._calls.gather()
             self._took = time.monotonic() - self._began
             self._loop.call_soon(self._ends, alone, count - len(self._left))
+
+    def _give_back(self, topics: Collection[str] | None) -> int:
+        """What is left of these topics, or all; how much that was."""
+        given, kept = list(self._left), list[Handling]()
+        if topics is not None:
+            given, kept = [each for each in given if each.topic in topics], [each for each in given if each.topic not in topics]
+        self._left = deque(kept)
+        for each in reversed(given):
+            self._calls.give_back(each)
+        return len(given)
 
     def _call_quick(self) -> bool:
         """Call those that come first and need no task of their own, while there is time. Whether there are any."""
@@ -191,6 +214,7 @@ class Slices:
         elif took < LONGEST / 2 and alone == self._size:
             self._size = min(MAX_BATCH, 2 * alone)
         self._in_a_row = 0 if alone else self._in_a_row + count
+        self._careful = max(0, self._careful - count)
         if count:
             each = max(SHORTEST, (self._took + took) / count)
             self._each = (self._each + each) / 2

@@ -2,7 +2,8 @@
 
 import random
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -166,6 +167,11 @@ class Slots:
     def beyond(self) -> int:
         """How many more messages are held than there are places for, where they may be claimed ahead."""
         return max(0, -self._free) if self._alike else 0
+
+    def may_begin(self, left: Iterable[str]) -> dict[str, int]:
+        """How many of those that have not begun may, of each topic; empty if all may. `left`: the topic of each."""
+        excess = {topic: held - most for topic, most in self._most.items() if (held := self._held[topic]) > most}
+        return {topic: count - excess.get(topic, 0) for topic, count in Counter(left).items()} if excess and self._alike else {}
 
     def ask(self, group: int, room: int = MAX_BATCH, *, ahead: bool = False) -> Ask:
         """What may be claimed for a group: a topic with slots of its own, or all that run alike. A limit of 0: nothing.

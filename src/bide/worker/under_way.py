@@ -140,6 +140,8 @@ class UnderWay:
     def _at_once(self, handling: Handling, doomed: Outcome | None) -> bool:
         """Whether the handler of a message can be called now; else it takes the steps that come before."""
         claimed, task = handling.claimed, handling.task
+        if claimed.attempt > 1 or handling.most == 1:
+            self._slices.take_care()
         if doomed is not None:
             handling.doomed = doomed
             self.refused(handling, doomed)
@@ -229,6 +231,9 @@ class UnderWay:
 
     def beyond(self) -> int:
         return self._slots.beyond
+
+    def may_begin(self, left: Iterable[str]) -> dict[str, int]:
+        return self._slots.may_begin(left)
 
     def give_back(self, handling: Handling) -> None:
         self.ended(handling, RELEASED, by_itself=False)

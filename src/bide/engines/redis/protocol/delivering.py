@@ -13,6 +13,7 @@ from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Ended, Hold
 from bide.engines.lots import Ends, Lot, Stretch
 from bide.engines.redis.protocol import Arg
 from bide.engines.redis.protocol.encoding import (
+    ATTEMPTS,
     FULL,
     HEADERS,
     SALT,
@@ -30,6 +31,7 @@ from bide.engines.redis.protocol.encoding import (
 )
 
 GOLDEN = 2654435769  # of 2**32
+ONCE = (1).to_bytes(2, "big")  # of attempts
 YES = ord("1")  # in a text of 0 and 1, one for each delivery
 FEW = 20  # messages, which are made at once: a lot of them is not worth it
 NOTHING = Beside(b"", b"", None)
@@ -108,7 +110,11 @@ class RedisLot(Lot):
         self.topics: Sequence[str] = topics if self.topic is not None else [topics[i] for i in self.order]
         self.odd: Collection[int] = ()
         if self._beside or any(self._flags):
-            self.odd = {place for place, i in enumerate(self.order) if self._flags[i] & HEADERS or i in self._beside}
+            self.odd = {place for place, i in enumerate(self.order) if i in self._beside or self._is_odd(i)}
+
+    def _is_odd(self, i: int) -> bool:
+        flags, at = self._flags[i], self._starts[i] + 1
+        return bool(flags & HEADERS) or (bool(flags & ATTEMPTS) and self._values[i][at : at + 2] == ONCE)
 
     def messages(self, places: Sequence[int]) -> list[Claimed]:
         found, values, beside = list[Claimed](), self._values, self._beside
