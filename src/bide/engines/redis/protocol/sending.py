@@ -53,7 +53,6 @@ _OUTCOMES: dict[bytes, Outcome] = {
 _FROM = {"due": "+", "since": "-"}  # what a delay counts from, before it
 _NO_ID = b"A---------"  # of no message
 _LONGEST = str(MAX_DELAY_MS)
-_LEVELS = ("0", "1", "2")
 _FIRST = (0,)  # which of a batch of one
 _PAST = Struct(">HBI")
 _RECORD = Struct(">H")
@@ -95,7 +94,7 @@ def put(messages: Sequence[NewMessage]) -> Put:
                     _LONGEST,
                     "1",
                     new.topic,
-                    _LEVELS[new.level],
+                    str(new.level),
                     "1",
                     str(new.delay) if new.at is None else f"@{new.at}",
                     blob,

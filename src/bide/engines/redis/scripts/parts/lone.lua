@@ -10,7 +10,8 @@ local function put_lone()
   local instant = byte(when) == 64
   local flags = (byte(blob) or 255) - (instant and 32 or 0)
   local least = flags == 0 and 1 or flags == 1 and 3 or flags == 8 and 5 or flags == 9 and 7 or math.huge -- as PLAIN has it
-  if #blob < least or #salt ~= 2 or when == '0' or ARGV[12] ~= '1' then return nil end
+  if #blob < least or #salt ~= 2 or ARGV[12] ~= '1' then return nil end
+  if not instant and #when < 5 then return nil end -- due in less than ten seconds, which the usual way is quicker for
 
   local meta = KEYS[1]
   local time, stored = call('TIME'), call('HMGET', meta, 'mark', 'layout', 'shards')
@@ -22,6 +23,8 @@ local function put_lone()
   local ceiling = now * 1000 == us and now or now + 1
   local due = instant and tonumber(sub(when, 2)) or ceiling + when
   if not (due > now and due - now <= ARGV[8] + 0 and due % 1 == 0 and ARGV[7] - now >= 0) then return nil end
+
+  if due - due % 65536 <= now then return nil end -- in the minute that has begun: somebody may have to be woken for it
 
   local prefix = sub(meta, 1, -5)
   local lanes = prefix .. 'lanes:' .. format('%d', (now - now % 600000) / 600000)
