@@ -16,7 +16,7 @@ from tests.redis.book import Book, Entry
 from tests.redis.hands import PARTS, Here, Ledger, Names
 from tests.redis.users import LEASE, Deed
 
-FEED = 0.1  # seconds between two messages of a part
+FEED = 0.2  # seconds between two messages of a part
 LATER = 0.2
 KEPT, BATCHED, LONG, STOPPED = "kept", "batched", "long", "stopped"
 GATED: dict[str, Callable[[str], str]] = {  # by topic: the gate that a value of its messages has
