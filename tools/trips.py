@@ -26,8 +26,8 @@ BATCH = 100  # how many a worker and a listener hold at most, so that each run c
 ROOT = os.path.join(os.path.dirname(bide.__file__), "")
 
 
-# Of a slow machine the slices would be smaller, so that more calls tell the engine what has ended.
-slices.FIRST, slices.LONGEST = BATCH, float("inf")
+# Of a slow machine slices and claims would be smaller, so that more calls ask the engine, and tell it what has ended.
+slices.FIRST, slices.LONGEST, slices.SOON, slices.LATE = BATCH, float("inf"), 1e6, 1e9
 
 
 class Trip(NamedTuple):
