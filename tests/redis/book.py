@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from bide.errors import BideError
 
-PROMPT = 5.0  # seconds: who waits for a part that is silent waits 15; a machine that is busy is faster than this
+PROMPT = 10.0  # seconds: who waits for a part that is silent waits 15; a machine that is busy may take seven for a call
 ANY: frozenset[int] = frozenset()  # what needs none of the parts in particular
 TICK, STILL = 0.1, 0.5  # seconds between two ticks of a clock, and what is so late that nothing here ran meanwhile
 
