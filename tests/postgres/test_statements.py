@@ -76,9 +76,12 @@ def test_columns_may_change_while_a_connection_is_open(postgres_url: str, calls:
 @pytest.mark.parametrize("what", ["deallocate all", "discard all"])
 def test_a_connection_that_has_forgotten_its_statements_is_left(engine: Postgres, what: str) -> None:
     used(engine)
-    for each in engine._connections._idle:
+    forgetful = list(engine._connections._idle)
+    for each in forgetful:
         each.execute(what.encode())
     used(engine)
+    assert forgetful
+    assert all(each.closed for each in forgetful)
 
 
 def test_statements_that_the_server_does_not_prepare_take_no_place(postgres_url: str) -> None:

@@ -23,7 +23,6 @@ local function put_lone()
   local ceiling = now * 1000 == us and now or now + 1
   local due = instant and tonumber(sub(when, 2)) or ceiling + when
   if not (due > now and due - now <= ARGV[8] + 0 and due % 1 == 0 and ARGV[7] - now >= 0) then return nil end
-
   if due - due % 65536 <= now then return nil end -- in the minute that has begun: somebody may have to be woken for it
 
   local prefix = sub(meta, 1, -5)
@@ -56,7 +55,6 @@ local function put_lone()
     if not n or n >= room then
       kind, after, form, length = string.char(first + 2), due % 65536, '>I2', 65536
       start = due - after
-      if start <= now then return nil end
       name = kind .. format('%x', start / length)
       n = (call('HGET', slots, name) or 0) + 0
       if n >= 16384 then return nil end
