@@ -12,6 +12,7 @@ import pytest
 
 from bide import Outgoing
 from bide.worker.recovery import APART, WITHIN, delays
+from bide.worker.slots import AHEAD
 from tests.worker.processes import Running, Shop, open_shop, until
 
 slow = pytest.mark.slow
@@ -106,6 +107,19 @@ def thread(n: int):
     while not gone("go") and not current().expired:
         time.sleep(0.02)
     say("saw", n, current().attempt, current().expired)
+"""
+QUICK = """
+begun = []
+
+@queue.task("quick")
+async def quick(n: int):
+    begun.append(n)
+    attempt = current().attempt
+    if attempt > 1:
+        say("again", n, attempt)
+    elif n == 2_500:
+        say("held", Queue({url!r}).stats("quick").leased, begun)
+        os.kill(os.getpid(), signal.SIGKILL)
 """
 REASON = {
     "exit": "exit code 3",
@@ -215,6 +229,23 @@ def test_the_first_time_it_is_back_at_once_and_no_backoff_is_cut_short() -> None
     assert 1_600 <= given[1] <= 2_400
     assert 25_600 <= given[3] <= 38_400
     assert delays([]) == []
+
+
+@pytest.mark.always
+def test_of_a_thousand_that_a_killed_process_held_only_those_of_one_claim_have_had_an_attempt(shop: Shop) -> None:
+    shop.write(QUICK.format(url=shop.url))
+    for first in range(0, 5_000, 1_000):
+        shop.queue.send_many("quick", [{"n": number} for number in range(first, first + 1_000)])
+    worker = shop.start("--processes", "1", "--lease", "100s", "--grace", "2s")
+    [held] = shop.said("held")
+    shop.empty()
+    assert AHEAD < held.words[1] <= 2 * AHEAD  # or this would prove nothing
+    again = {line.words[1]: line.words[2] for line in shop.lines("again")}
+    assert 2_500 in again
+    assert len(again.keys() - held.words[2]) < AHEAD  # the others have begun
+    assert set(again.values()) == {2}
+    assert shop.counts("quick").dead == 0
+    assert worker.stop()[0] == 0
 
 
 def test_memory_that_cannot_be_had_is_a_plain_failure(shop: Shop) -> None:
