@@ -3,7 +3,6 @@
 import asyncio
 import os
 import time
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -134,27 +133,20 @@ async def test_what_else_the_loop_does_makes_no_slice_smaller(memory: AsyncQueue
 
 
 class Fakes:
-    """Calls what has a number, in tasks of their own. `beyond`: how many more are held than there are places."""
+    """Calls what has a number, in tasks of their own."""
 
-    def __init__(self, beyond: int = 0) -> None:
+    def __init__(self) -> None:
         self.called: list[int] = []
         self.given_back: list[int] = []
-        self._beyond = beyond
 
     def stopped(self) -> bool:
         return False
 
     def begins(self, taken: Taken) -> None: ...
 
-    def may_begin(self, left: Iterable[str]) -> dict[str, int]:
-        return {}
-
     def gather(self) -> None: ...
 
     def room_changed(self) -> None: ...
-
-    def beyond(self) -> int:
-        return self._beyond
 
     def give_back(self, number: Any) -> None:
         self.given_back.append(number.number)
@@ -167,6 +159,13 @@ class Fakes:
 
     async def handle(self, number: Any, left: Any = None) -> None:
         self.called.append(number.number)
+
+
+def full(beyond: int) -> Slots:
+    """In all places something waits, and so many more are held."""
+    slots = Slots(["t"], [], concurrency=100, threads=1, slots={})
+    slots.take("t", 100 + beyond)
+    return slots
 
 
 class Number:
@@ -187,16 +186,16 @@ async def test_a_slice_that_is_cut_short_is_followed_by_the_next() -> None:
     fakes = Fakes()
     numbers: Any = [Number(n, broken=n == 3) for n in range(9)]
     with pytest.raises(KeyboardInterrupt):
-        Slices(fakes, ["t"], asyncio.get_running_loop()).put(numbers)
+        Slices(fakes, full(0), ["t"], asyncio.get_running_loop()).put(numbers)
     for _ in range(9):
         await asyncio.sleep(0)
     assert fakes.called == [*range(9)]
 
 
 async def test_what_was_claimed_ahead_is_given_back_while_handlers_wait_in_all_places() -> None:
-    fakes = Fakes(beyond=2)
+    fakes = Fakes()
     numbers: Any = [Number(n) for n in range(2)]
-    slices = Slices(fakes, ["t"], asyncio.get_running_loop())
+    slices = Slices(fakes, full(2), ["t"], asyncio.get_running_loop())
     slices.put(numbers)
     for _ in range(3):
         await asyncio.sleep(0)

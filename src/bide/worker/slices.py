@@ -20,6 +20,7 @@ from weakref import getweakrefcount
 
 from bide.engines.base import MAX_BATCH
 from bide.queue.run.message import Handling, Taken
+from bide.worker.slots import Slots
 
 LONGEST = 0.005  # seconds that a slice should take, unless a single handler takes longer
 FIRST = 16  # handlers in tasks of their own, before it is known how long they take
@@ -64,12 +65,6 @@ class Calls(Protocol):
     def gather(self) -> None:
         """What is over by now is told, all at once."""
 
-    def beyond(self) -> int:
-        """How many more messages are held than there are places. Only so many less may begin."""
-
-    def may_begin(self, left: Iterable[str]) -> dict[str, int]:
-        """How many of those that have not begun may, of each topic; empty if all may. `left`: the topic of each."""
-
     def give_back(self, handling: Handling) -> None:
         """It has not begun, and another worker may have it."""
 
@@ -80,9 +75,10 @@ class Calls(Protocol):
 class Slices:
     """A slice is as large as handlers have been quick."""
 
-    def __init__(self, calls: Calls, slow: Iterable[str], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, calls: Calls, slots: Slots, slow: Iterable[str], loop: asyncio.AbstractEventLoop) -> None:
         """`slow`: topics whose handlers always need a task of their own."""
         self._calls = calls
+        self._slots = slots
         self._slow: dict[str, float] = dict.fromkeys(slow, math.inf)  # and for how many more messages that is so
         self._loop = loop
         self._left: deque[Handling] = deque()
@@ -130,8 +126,8 @@ class Slices:
     def _go(self) -> None:
         """One slice."""
         self._began, count, alone = time.monotonic(), len(self._left), 0
-        most = min(self._size, count - self._calls.beyond())  # for which there are places
-        places = self._calls.may_begin(map(_topic, self._left))
+        most = min(self._size, count - self._slots.beyond)  # for which there are places
+        places = self._slots.may_begin(map(_topic, self._left))
         full = [topic for topic, room in places.items() if room <= 0]
         try:
             if most <= 0 or full:  # handlers wait in all of them, or in all that a topic may have
@@ -232,7 +228,7 @@ class Slices:
         """Handlers have become slow, twice in a row: what was claimed while they were quick may keep others busy."""
         soon = int(LATE / each) + 1
         slow, self._slow_before = self._slow_before, len(self._left) > soon
-        if slow and self._slow_before and self._calls.beyond():
+        if slow and self._slow_before and self._slots.beyond:
             while len(self._left) > soon:
                 self._calls.give_back(self._left.pop())
 

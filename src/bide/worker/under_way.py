@@ -81,7 +81,7 @@ class UnderWay:
         slow = [topic for topic, task in served.items() if not handlers.are_quick(task)]
         self.quick: Callable[[Handling], Going | None] = handlers.quick
         self.stopped: Callable[[], bool] = stopping.is_set
-        self._slices = Slices(self, slow, self._loop)
+        self._slices = Slices(self, slots, slow, self._loop)
         # a process that is killed has used up an attempt of each message that it holds, also of what has not begun
         self._tried_again = all(task.max_attempts > 1 for task in served.values())
         self._aside = 0  # that wait without a place
@@ -228,12 +228,6 @@ class UnderWay:
 
     def gather(self) -> None:
         self.settling.gather()
-
-    def beyond(self) -> int:
-        return self._slots.beyond
-
-    def may_begin(self, left: Iterable[str]) -> dict[str, int]:
-        return self._slots.may_begin(left)
 
     def give_back(self, handling: Handling) -> None:
         self.ended(handling, RELEASED, by_itself=False)
