@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, Outgoing
+from bide import AsyncDelivery, AsyncQueue, Bury, Outgoing
 from bide.queue.run.message import Taken
 from bide.worker import Worker
 from bide.worker.claim_log import ClaimLog
@@ -441,6 +441,37 @@ async def test_nothing_is_claimed_ahead_after_messages_with_a_single_attempt(
         await until(lambda: _nothing(queue))
     assert max(held) <= PLACES
     assert max(asked.limits) <= PLACES
+
+
+async def test_nothing_is_claimed_ahead_while_something_that_waits_takes_all_places(
+    memory: AsyncQueue, working: Working, until: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of these claims would be given back, again and again."""
+    quick, waits = 1_000, 0
+    go_on = asyncio.Event()
+
+    async def wait(delivery: AsyncDelivery, reason: str) -> None:
+        nonlocal waits
+        waits += 1
+        await go_on.wait()
+
+    @memory.task("t", on_dead=wait)
+    async def handle(n: int) -> None:
+        if n >= quick and n % 20 == 0:
+            raise Bury("no")
+
+    async with working(memory, concurrency=PLACES) as worker:
+        await handle.send_many({"n": n} for n in range(quick))
+        for first in range(quick, 4 * quick, quick):
+            await handle.send_many({"n": n} for n in range(first, first + quick))
+        await until(lambda: waits == PLACES)
+        await until(lambda: few_are_leased(memory, PLACES))
+        asked = Asked(worker._service._under_way.settling._engine, monkeypatch)  # type: ignore[union-attr]
+        for _ in range(5):
+            await handle.send(1)
+            await asyncio.sleep(0.02)
+        assert not asked.got
+        go_on.set()
 
 
 async def few_are_leased(queue: AsyncQueue, most: int) -> bool:

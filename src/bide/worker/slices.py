@@ -130,8 +130,9 @@ class Slices:
         places = self._slots.may_begin(map(_topic, self._left))
         full = [topic for topic, room in places.items() if room <= 0]
         try:
-            if most <= 0 or full:  # handlers wait in all of them, or in all that a topic may have
+            if most <= 0 or full:  # something waits in all of them, or in all that a topic may have
                 count -= self._give_back(full if most > 0 else None)
+                self._in_a_row = 0
             elif not self._call_quick():
                 self._loop.call_soon(self._begins)
                 while alone < most and places.get(topic := self._left[0].topic, most) > 0:
