@@ -30,7 +30,10 @@ def test_one_message_is_delivered_one_is_cancelled_and_one_is_retried(page: Path
         text=True,
         encoding="utf-8",
     )
+    assert worker.stderr is not None
     try:
+        while "→" not in worker.stderr.readline():  # else, on a slow machine, both would be due before it looks
+            assert worker.poll() is None
         sent = subprocess.run([sys.executable, script], cwd=tmp_path, check=True, capture_output=True, text=True)
         assert sent.stdout == "CancelResult.CANCELLED\n"
         assert worker.stdout is not None
