@@ -40,6 +40,8 @@ class AsyncSignal:
         self._event = asyncio.Event()
 
     def set(self) -> None:
+        if self._event.is_set():
+            return
         with contextlib.suppress(RuntimeError):  # the loop has been closed: nobody is left to wake
             self._loop.call_soon_threadsafe(self._event.set)
 

@@ -215,9 +215,15 @@ class AsyncBatching(Collector[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):
         try:
             await asyncio.sleep(0)  # those who are about to come do so now
             if not line.waiting:
-                return await self._ask_alone(item)
+                [own] = await self._call([item])
+                return own
             answer: asyncio.Future[R] = loop.create_future()
             line.waiting.insert(0, (item, answer))
+        except OutcomeUnknown as error:
+            if not error.answers or error.answers[0] is None:
+                raise _own(error, 0) from error.__cause__
+            [own] = error.answers
+            return own
         except GeneratorExit:  # the loop has gone
             self.stopped(line)
             raise
@@ -303,16 +309,6 @@ class AsyncBatching(Collector[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):
         else:
             for future, answer in zip(futures, answers, strict=True):
                 _answer(future, answer)
-
-    async def _ask_alone(self, item: T) -> R:
-        try:
-            [answer] = await self._call([item])
-        except OutcomeUnknown as error:
-            if error.answers and error.answers[0] is not None:
-                [answer] = error.answers
-            else:
-                raise _own(error, 0) from error.__cause__
-        return answer
 
     async def _one_by_one(self, batch: "list[tuple[T, asyncio.Future[R]]]") -> None:
         try:

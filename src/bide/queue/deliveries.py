@@ -105,7 +105,10 @@ class Cycles:
 
 def sender(topic: str, key: str) -> str | None:
     """The id of the message that is being handled here, if this is its own key."""
-    delivery = running.get(_nothing)()
+    present = running.get(None)
+    if present is None:
+        return None
+    delivery = present()
     if type(delivery) is Together:
         return next((each.id for each in delivery if (each.topic, each.key) == (topic, key)), None)
     return delivery.id if delivery is not None and (delivery.topic, delivery.key) == (topic, key) else None
@@ -130,9 +133,6 @@ def noting(function: Callable[..., Any], *, is_async: bool) -> Callable[..., Any
 def returned_of(delivery: Any) -> Any:
     """What its handler returned; None where middleware did not call it."""
     return getattr(delivery, "returned", None)
-
-
-def _nothing() -> None: ...
 
 
 def current() -> Any:

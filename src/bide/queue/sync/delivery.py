@@ -207,7 +207,7 @@ class Delivery:
         self.ending = True
         try:
             raised = Raised(readable(error)) if isinstance(error, BaseException) else None
-            end = self.end(verdict, delay, error_text(error), raised=raised)
+            end = self.end(verdict, delay, None if error is None else error_text(error), raised=raised)
             if connection is None:
                 answer = self._settles.add(end)
             else:

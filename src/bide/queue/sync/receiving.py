@@ -217,24 +217,25 @@ class Receiver:
 
     def keep(self, place: Place, lease_ms: int, until: int, held: set[Hold], freed: Signal) -> None:
         """Renew the leases of these deliveries, which don't end before `until`, as long as they are out."""
-        for delivery in list(place):
-            self._keep(delivery, lease_ms, until, held, freed)
-
-    def _keep(self, delivery: Delivery, lease_ms: int, until: int, held: set[Hold], freed: Signal) -> None:
-        hold = delivery.hold
+        deliveries = list(place)
+        if not deliveries:
+            return
 
         def lost(hold: Hold) -> None:
             held.discard(hold)
             freed.set()
 
-        def end() -> None:
+        def end(hold: Hold) -> None:
             self._heartbeat.remove(beat, hold)
-            lost(hold)
+            held.discard(hold)
+            freed.set()
 
-        beat = Beat([hold], lease_ms, until, lost)
-        held.add(hold)
-        delivery.kept = functools.partial(self._heartbeat.extended, beat)
-        delivery.on_end(end, functools.partial(self._heartbeat.drop, beat, hold))
+        holds = [each.hold for each in deliveries]
+        beat = Beat(holds, lease_ms, until, lost)
+        held.update(holds)
+        for delivery, hold in zip(deliveries, holds, strict=True):
+            delivery.kept = functools.partial(self._heartbeat.extended, beat)
+            delivery.on_end(functools.partial(end, hold), functools.partial(self._heartbeat.drop, beat, hold))
         self._heartbeat.add(beat)
 
     def see_to_leases(self) -> None:

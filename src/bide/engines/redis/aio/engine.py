@@ -262,7 +262,8 @@ class AsyncRedis(AsyncEngine):
         return self._turn
 
     def _divided(self) -> AsyncBatches:
-        self._opened()
+        if self._shards is None:
+            raise Unavailable(UNOPENED)
         return self._batches
 
     def _opened(self) -> AsyncShards:

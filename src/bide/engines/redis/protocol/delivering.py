@@ -37,7 +37,7 @@ FEW = 20  # messages, which are made at once: a lot of them is not worth it
 NOTHING = Beside(b"", b"", None)
 _FULLS = Struct(f"{FULL}s")
 _number, _only, _slot = int.from_bytes, itemgetter(0), itemgetter(slice(SLOT))
-_token, _held = attrgetter("token"), methodcaller("count", YES)
+_id, _token, _held = attrgetter("id"), attrgetter("token"), methodcaller("count", YES)
 
 
 def turned(topics: Sequence[str], count: int) -> Sequence[str]:
@@ -176,7 +176,7 @@ class Groups(msgspec.Struct):
 
     def add(self, indexes: Sequence[int], deliveries: Sequence[End | Hold]) -> None:
         groups = self.found
-        for i, delivery, raw in zip(indexes, deliveries, ids_bytes([each.id for each in deliveries]), strict=True):
+        for i, delivery, raw in zip(indexes, deliveries, ids_bytes(list(map(_id, deliveries))), strict=True):
             token = delivery.token
             position = _POSITIONS.get(token[CLAIM:HEAD])
             if position is None or raw is None or len(token) <= HEAD:

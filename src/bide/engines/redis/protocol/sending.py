@@ -1,6 +1,6 @@
 """Messages that are sent, cancelled and moved: what the scripts are told, and what they answer."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from struct import Struct
 from typing import Any, NamedTuple, TypeVar
 
@@ -119,14 +119,14 @@ def put(messages: Sequence[NewMessage]) -> Put:
             others.append(i)
             how, ruled = _if_exists(new)
             verb = "put_ruled" if ruled else "put_named" if verb == "put" else verb
-            other_args += (new.topic, new.level, moment, blob, new.key or "", how, new.operation or "", large)
+            other_args += (new.topic, str(new.level), moment, blob, new.key or "", how, new.operation or "", large)
             other_args.append(b"" if new.within is None else within(name_of(new.within)))
     told: list[Arg] = [_LONGEST, str(len(sections))]  # text, which is sent as it is
     for (topic, level), (indexes, each) in sections.items():
         told += (topic, str(level), str(len(indexes)))
         told += each
     if others:
-        told += (len(others), *other_args)
+        told += (str(len(others)), *other_args)
     return Put(verb, sections, others, told)
 
 
@@ -199,12 +199,14 @@ def _due(new: NewMessage, now: int, ceiling: int, wall: int) -> int:
     return planned(new.delay, new.at, now, ceiling, wall).due
 
 
-def _told(shard: int, named: Sequence[bytes]) -> Iterator[tuple[bytes, bytes, bytes, bytes]]:
+def _told(shard: int, named: Sequence[bytes]) -> list[tuple[bytes, bytes, bytes, bytes]]:
     """Of each message that is not plain: how its id begins; its outcome's letter, the rest of the id, and when it is due."""
+    found: list[tuple[bytes, bytes, bytes, bytes]] = []
     for digits, told in zip(named[::2], named[1::2], strict=True):
         head = _head(shard, digits)
         for letter, rest, due in _OUTCOME.iter_unpack(told):
-            yield head, letter, rest, due
+            found.append((head, letter, rest, due))
+    return found
 
 
 def ref(named: Ref, shard: int) -> tuple[Arg, ...]:

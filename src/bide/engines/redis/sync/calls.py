@@ -148,7 +148,9 @@ class Calls:
         """
         if not self._connections.checked and verb not in PASSING:
             self.check(patience)
-        confirmation = self._confirmation(verb, args)
+        confirmation = self._connections.confirmation
+        if confirmation is not None:
+            confirmation = self._confirmation(confirmation, verb, args)
         connection, clock, lane = self._connections.take(), self._clock, ""
         try:
             for _ in range(TRIES):
@@ -200,10 +202,9 @@ class Calls:
             raise done
         raise ConfirmTimeout(done.sentence) from None
 
-    def _confirmation(self, verb: str, args: Sequence[Any]) -> Confirmation | None:
+    def _confirmation(self, asked: Confirmation, verb: str, args: Sequence[Any]) -> Confirmation | None:
         """How a script is confirmed. While writes are not, ends and pages wait briefly: nobody waits behind them."""
-        asked = self._connections.confirmation
-        if asked is None or verb in UNCONFIRMED:
+        if verb in UNCONFIRMED:
             return None
         in_pages = verb in PAGES or (verb == "cancel" and args[0] > 1)
         if not in_pages or not self._connections.short:

@@ -89,7 +89,11 @@ class Connection:
                 if driver is None:
                     driver = self._server.connect(within=within)
                     self._version = self._server.version
-                answer = _checked(script, self._ask(driver, command, None if insist else within, as_write=as_write))
+                if as_write:
+                    answer = self._ask_as_write(driver, command, None if insist else within)
+                else:
+                    self._server.send_texts(driver, command)
+                    answer = _checked(script, self._server.answer(driver, None if insist else within))
                 presence.answer(self)
                 if confirmation is not None:
                     self._confirm(driver, confirmation, keys[0], answer, tries, insist=insist)
@@ -102,14 +106,9 @@ class Connection:
                     self._driver = driver  # an error is a whole answer
                     command = ("EVAL", script.text, *command[2:])
                     continue
-                if not passing(error) or (isinstance(error, theirs.MovedError) and not self._server.follows):
-                    self._driver = driver
-                    raise self._refusal(error, unsure=tries.unsure) from None
-                self._check_replica(driver, error, tries)
-                failed: BaseException = error
+                failed: BaseException = self._weigh(driver, error, tries)
             except (Unconfirmed, *LOST) as error:
-                self._heed(error, tries, sent=driver is not None, insist=insist)
-                failed = error
+                failed = self._heed(error, tries, sent=driver is not None, insist=insist)
             finally:
                 presence.end(self)
                 if driver is not self._driver:
@@ -124,22 +123,22 @@ class Connection:
             return None
         return driver
 
-    def _check_replica(self, driver: Any, error: theirs.ResponseError, tries: Tries) -> None:
-        """Refuse a replica that the URL names. Where a master has been, there will be one again."""
+    def _weigh(self, driver: Any, error: theirs.ResponseError, tries: Tries) -> theirs.ResponseError:
+        """What passes. Else it is refused, and so is a replica that the URL names: where a master has been, there will be one
+        again.
+        """
         server = self._server
+        if not passing(error) or (isinstance(error, theirs.MovedError) and not server.follows):
+            self._driver = driver
+            raise self._refusal(error, unsure=tries.unsure) from None
         if not read_only(error) or tries.unsure or server.follows or server.clock.wrote or server.address.wake == "poll":
-            return
+            return error
         self._server.send(driver, "INFO", "replication")
         told = self._answer(driver)
         master = None if isinstance(told, Exception) else of_replica(told)
         if master is not None:
             raise is_replica(self._server.shown, master)
-
-    def _ask(self, driver: Any, command: tuple[Text, ...], within: float | None, *, as_write: bool) -> Any:
-        if as_write:
-            return self._ask_as_write(driver, command, within)
-        self._server.send_texts(driver, command)
-        return self._server.answer(driver, within)
+        return error
 
     def _ask_as_write(self, driver: Any, command: tuple[Text, ...], within: float | None) -> Any:
         """In a transaction with a script, which a pause of writes holds back whole."""
@@ -151,11 +150,12 @@ class Connection:
                 raise each
         return done[-1]
 
-    def _heed(self, error: BaseException, tries: Tries, *, sent: bool, insist: bool) -> None:
+    def _heed(self, error: BaseException, tries: Tries, *, sent: bool, insist: bool) -> BaseException:
         if refused(error) and not tries.unsure:
             raise self._refusal(error, unsure=False) from None
         if tries.unsure or (sent and not passing(error)):
             tries.has_run(insist=insist)
+        return error
 
     def _answer(self, driver: Any, within: float | None = None) -> Any:
         """Also an error, as a value."""

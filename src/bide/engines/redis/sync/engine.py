@@ -256,7 +256,8 @@ class Redis(Engine):
         return self._turn
 
     def _divided(self) -> Batches:
-        self._opened()
+        if self._shards is None:
+            raise Unavailable(UNOPENED)
         return self._batches
 
     def _opened(self) -> Shards:
