@@ -26,6 +26,7 @@ from bide.engines.redis.protocol.encoding import (
     flags_and_start,
     id_texts,
     ids_bytes,
+    public_id,
     read_content,
     read_life,
 )
@@ -33,11 +34,11 @@ from bide.engines.redis.protocol.encoding import (
 GOLDEN = 2654435769  # of 2**32
 ONCE = (1).to_bytes(2, "big")  # of attempts
 YES = ord("1")  # in a text of 0 and 1, one for each delivery
-FEW = 20  # messages, which are made at once: a lot of them is not worth it
+FEW = 5  # messages: a lot is worth it from so many on
 NOTHING = Beside(b"", b"", None)
 _FULLS = Struct(f"{FULL}s")
 _number, _only, _slot = int.from_bytes, itemgetter(0), itemgetter(slice(SLOT))
-_id, _token, _held = attrgetter("id"), attrgetter("token"), methodcaller("count", YES)
+_id, _due, _token, _held = attrgetter("id"), attrgetter("due"), attrgetter("token"), methodcaller("count", YES)
 
 
 def turned(topics: Sequence[str], count: int) -> Sequence[str]:
@@ -70,16 +71,46 @@ Plan: TypeAlias = Callable[[int, int | None], float | None]
 
 def claim_answer(shard: int, request: str, reply: ClaimReply, plan: Plan) -> Claim:
     next_due = int(reply.due) if reply.due else None
-    lot = RedisLot(shard, request, reply)
-    found = lot.messages(range(len(reply.values))) if len(reply.values) < FEW or lot.large else lot
+    found: Sequence[Claimed]
+    if len(reply.values) < FEW:
+        found = _few(shard, request, reply) if reply.values else ()
+    else:
+        found = lot = RedisLot(shard, request, reply)
+        if lot.large:
+            found = lot.messages(range(len(lot)))
     return Claim(found, int(reply.now), next_due, bool(reply.more), int(reply.upkeep), plan(int(reply.us), next_due))
+
+
+def _few(shard: int, request: str, reply: ClaimReply) -> list[Claimed]:
+    """The messages of a lot, in its order."""
+    names, beside, head = _names(reply), _beside(reply), reply.number.decode()
+    found: list[Claimed] = []
+    for i, (full,) in enumerate(_FULLS.iter_unpack(reply.fulls)):
+        value, position = reply.values[i], i if reply.positions is None else reply.positions[i]
+        id, topic = public_id(shard, full, value[:SALT]), names[full[:TOPIC]]
+        found.append(claimed(id, full, topic, head + _TEXTS[position] + request, value, beside.get(i, NOTHING)))
+    found.sort(key=_due)
+    return found
+
+
+def _names(reply: ClaimReply) -> dict[bytes, str]:
+    """Of its topics, by their numbers."""
+    pairs = zip(reply.topics[::2], reply.topics[1::2], strict=True)
+    return {int(digits, 16).to_bytes(TOPIC, "big"): name.decode() for digits, name in pairs}
+
+
+def _beside(reply: ClaimReply) -> dict[int, Beside]:
+    """Of those that have more than a value, by where they are in the reply."""
+    found: dict[int, Beside] = {}
+    for at in range(0, len(reply.beside), 4):
+        position, life, large, began = reply.beside[at : at + 4]
+        found[position - 1] = Beside(life, large, int(began) if began else None)
+    return found
 
 
 class RedisLot(Lot):
     def __init__(self, shard: int, request: str, reply: ClaimReply) -> None:
-        names: dict[bytes, str] = {}
-        for digits, name in zip(reply.topics[::2], reply.topics[1::2], strict=True):
-            names[int(digits, 16).to_bytes(TOPIC, "big")] = name.decode()
+        names = _names(reply)
         self._first = shard.to_bytes(1, "big")  # byte of the ids
         self.request: str = request
         self.head: str = reply.number.decode()  # of the tokens
@@ -97,14 +128,11 @@ class RedisLot(Lot):
             self._flags.extend(map(itemgetter(at), values))
             self._dues += map(start.__add__, map(_number, map(itemgetter(slice(SALT, at)), values)))
             topics += repeat(names[slot[:TOPIC]], count)
-        self.large: bool = False  # one of its bodies
-        self._beside: dict[int, Beside] = {}  # by where they are in the reply
-        for at in range(0, len(reply.beside), 4):
-            position, life, large, began = reply.beside[at : at + 4]
-            self._beside[position - 1] = Beside(life, large, int(began) if began else None)
-            self.large = self.large or bool(large)
-            if (changed := read_life(life)) is not None:
-                self._dues[position - 1] = changed.due
+        self._beside = _beside(reply)
+        self.large: bool = any(each.body for each in self._beside.values())  # one of its bodies
+        for i, each in self._beside.items():
+            if (changed := read_life(each.life)) is not None:
+                self._dues[i] = changed.due
         self.order: list[int] = sorted(range(len(topics)), key=self._dues.__getitem__)  # where each place is in the reply
         self.topic: str | None = topics[0] if len(names) == 1 and topics else None  # of all of them
         self.topics: Sequence[str] = topics if self.topic is not None else [topics[i] for i in self.order]
