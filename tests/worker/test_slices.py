@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bide import AsyncDelivery, AsyncQueue, Bury, Outgoing
+from bide import AsyncDelivery, AsyncQueue, Bury, Outgoing, current
 from bide.queue.run.message import Taken
 from bide.worker import Worker
 from bide.worker.claim_log import ClaimLog
@@ -441,6 +441,31 @@ async def test_nothing_is_claimed_ahead_after_messages_with_a_single_attempt(
         await until(lambda: _nothing(queue))
     assert max(held) <= PLACES
     assert max(asked.limits) <= PLACES
+
+
+@pytest.mark.parametrize("url", ["memory", pytest.param("redis", marks=pytest.mark.server)], indirect=True)
+async def test_of_a_claim_ahead_that_brings_messages_with_a_single_attempt_none_begins(
+    queue: AsyncQueue, working: Working, until: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first handler may kill the process, and all of them would be buried."""
+    asked: Asked | None = None
+    limits: list[int] = []
+
+    @queue.task("t")
+    async def handle(n: int) -> None:
+        if current().max_attempts == 1 and asked is not None:
+            limits.append(asked.limits[-1])
+
+    async with working(queue, concurrency=PLACES) as worker:
+        asked = Asked(worker._service._under_way.settling._engine, monkeypatch)  # type: ignore[union-attr]
+        await queue.pause("t")
+        await handle.send_many({"n": n} for n in range(1_000))
+        await queue.send_many("t", [Outgoing({"n": n}, max_attempts=1) for n in range(300)])
+        await queue.resume("t")
+        await until(lambda: _nothing(queue))
+    assert max(asked.limits) == AHEAD
+    assert len(limits) == 300
+    assert max(limits) <= PLACES
 
 
 async def test_nothing_is_claimed_ahead_while_something_that_waits_takes_all_places(

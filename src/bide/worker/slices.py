@@ -98,7 +98,7 @@ class Slices:
         return self._in_a_row >= QUICK and not self._slow and not self._careful
 
     def take_care(self) -> None:
-        """A message is here that has been tried before, or never will be again: a kill should meet few of its kind."""
+        """A message has come that has been tried before, or never will be again: a kill should meet few of its kind."""
         self._careful = AGAIN
 
     @property

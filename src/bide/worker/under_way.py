@@ -128,6 +128,13 @@ class UnderWay:
         for topic, count in Counter(topics).items():
             self._slots.take(topic, count)
         odd = range(len(topics)) if lot is None or doomed is not None else lot.odd
+        if doomed is None and any(each.claimed.attempt > 1 or each.most == 1 for each in map(handlings.__getitem__, odd)):
+            self._slices.take_care()
+            if self._slots.beyond:  # a kill would use up an attempt of all of them, and for some that would be the last
+                self._names.waits(slot)
+                for each in handlings:
+                    self.give_back(each)
+                return
         if odd or not all(map(_at_once, set(map(_task, handlings)))):
             handlings = [
                 each for each in handlings if (each.task.at_once and each.place not in odd) or self._at_once(each, doomed)
@@ -140,8 +147,6 @@ class UnderWay:
     def _at_once(self, handling: Handling, doomed: Outcome | None) -> bool:
         """Whether the handler of a message can be called now; else it takes the steps that come before."""
         claimed, task = handling.claimed, handling.task
-        if claimed.attempt > 1 or handling.most == 1:
-            self._slices.take_care()
         if doomed is not None:
             handling.doomed = doomed
             self.refused(handling, doomed)
