@@ -37,7 +37,7 @@ class Lot(Sequence[Claimed]):
         return self.messages(places[at]) if isinstance(at, slice) else self.messages([places[at]])[0]
 
     def __iter__(self) -> Iterator[Claimed]:
-        return iter(self[:])
+        return iter(self.messages(range(len(self))))
 
 
 class Stretch(NamedTuple):

@@ -38,7 +38,8 @@ FEW = 5  # messages: a lot is worth it from so many on
 NOTHING = Beside(b"", b"", None)
 _FULLS = Struct(f"{FULL}s")
 _number, _only, _slot = int.from_bytes, itemgetter(0), itemgetter(slice(SLOT))
-_id, _due, _token, _held = attrgetter("id"), attrgetter("due"), attrgetter("token"), methodcaller("count", YES)
+_body, _due, _id, _token = map(attrgetter, ("body", "due", "id", "token"))
+_held = methodcaller("count", YES)
 
 
 def turned(topics: Sequence[str], count: int) -> Sequence[str]:
@@ -95,8 +96,10 @@ def _few(shard: int, request: str, reply: ClaimReply) -> list[Claimed]:
 
 def _names(reply: ClaimReply) -> dict[bytes, str]:
     """Of its topics, by their numbers."""
-    pairs = zip(reply.topics[::2], reply.topics[1::2], strict=True)
-    return {int(digits, 16).to_bytes(TOPIC, "big"): name.decode() for digits, name in pairs}
+    found: dict[bytes, str] = {}
+    for digits, name in zip(reply.topics[::2], reply.topics[1::2], strict=True):
+        found[int(digits, 16).to_bytes(TOPIC, "big")] = name.decode()
+    return found
 
 
 def _beside(reply: ClaimReply) -> dict[int, Beside]:
@@ -129,7 +132,7 @@ class RedisLot(Lot):
             self._dues += map(start.__add__, map(_number, map(itemgetter(slice(SALT, at)), values)))
             topics += repeat(names[slot[:TOPIC]], count)
         self._beside = _beside(reply)
-        self.large: bool = any(each.body for each in self._beside.values())  # one of its bodies
+        self.large: bool = any(map(_body, self._beside.values()))  # one of its bodies
         for i, each in self._beside.items():
             if (changed := read_life(each.life)) is not None:
                 self._dues[i] = changed.due
