@@ -86,7 +86,7 @@ class Slices:
         self._spare: Spare | None = None
         self._going = False
         self._began = 0.0
-        self._took = 0.0
+        self._since = 0.0  # the end of the slice before, or what came first
         self._each = SOON / FIRST  # seconds that a handler has taken lately
         self._careful = 0  # messages before which nothing is claimed ahead
         self._slow_before = False  # the last slice was too slow for what is left
@@ -113,7 +113,7 @@ class Slices:
     def put(self, handlings: Iterable[Handling]) -> None:
         self._left.extend(handlings)
         if self._left and not self._going:
-            self._going = True
+            self._going, self._since = True, time.monotonic()
             self._next()
 
     def _next(self) -> None:
@@ -125,7 +125,8 @@ class Slices:
 
     def _go(self) -> None:
         """One slice."""
-        self._began, count, alone = time.monotonic(), len(self._left), 0
+        self._began = time.monotonic()
+        count, alone = len(self._left), 0
         most = min(self._size, count - self._slots.beyond)  # for which there are places
         places = self._slots.may_begin(map(_topic, self._left))
         full = [topic for topic, room in places.items() if room <= 0]
@@ -142,7 +143,6 @@ class Slices:
                     alone += 1
         finally:
             self._calls.gather()
-            self._took = time.monotonic() - self._began
             self._loop.call_soon(self._ends, alone, count - len(self._left))
 
     def _give_back(self, topics: Collection[str] | None) -> int:
@@ -213,7 +213,8 @@ class Slices:
         self._in_a_row = 0 if alone else self._in_a_row + count
         self._careful = max(0, self._careful - count)
         if count:
-            each = max(SHORTEST, (self._took + took) / count)
+            before, self._since = self._since, time.monotonic()
+            each = max(SHORTEST, (self._since - before) / count)  # with all else that the loop has to do
             self._each = (self._each + each) / 2
             self._share(each)
             self._calls.room_changed()
