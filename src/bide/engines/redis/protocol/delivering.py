@@ -74,7 +74,7 @@ def claim_answer(shard: int, request: str, reply: ClaimReply, plan: Plan) -> Cla
     next_due = int(reply.due) if reply.due else None
     found: Sequence[Claimed]
     if len(reply.values) < FEW:
-        found = _few(shard, request, reply) if reply.values else ()
+        found = _few(shard, request, reply)
     else:
         found = lot = RedisLot(shard, request, reply)
         if lot.large:
