@@ -158,6 +158,19 @@ def test_a_send_that_a_failover_cuts_short_may_be_seen_lost_and_made_again(book:
     assert rolled_back(book) == (kind == "lost claims")
 
 
+@pytest.mark.parametrize("kind", ["lost claims", "kill"])
+def test_an_old_ack_may_have_ended_what_a_failover_has_lost_the_later_claim_of(book: Book, kind: str) -> None:
+    book.send()
+    book.receive("m")
+    book.now += 10_000  # its lease ends
+    book.receive("m", token="2", attempt=2)
+    back = book.begin("fault", kind=kind)
+    book.act("ack", token="1", result="unknown")
+    book.end(back, kind=kind)
+    book.look()
+    assert rolled_back(book) == (kind == "lost claims")
+
+
 def test_a_failover_that_loses_claims_loses_nothing_that_was_confirmed(book: Book) -> None:
     back = book.begin("fault", kind="lost claims")
     book.send()

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from bide.core.amounts import plural
-from bide.prove.facts import Facts, Look, Message
+from bide.prove.facts import LOST_CLAIMS, Act, Facts, Look, Message
 from bide.prove.report import Findings, Terms
 
 MANY = 2**31
@@ -12,7 +12,7 @@ SPARE = 5_000  # ms that the engine's clock may be ahead of what was last heard 
 
 def judge(facts: Facts, terms: Terms, found: Findings) -> None:
     look = facts.look
-    missing = [each for each in facts.messages.values() if _is_missing(each) and not _may_be_forgotten(facts, each)]
+    missing = [each for each in facts.messages.values() if _is_missing(facts, each) and not _may_be_forgotten(facts, each)]
     if look is None:
         if missing:
             found.doubts.append(f"{plural(len(missing), 'message')} came to no end, and nobody has looked at what is left.")
@@ -26,9 +26,10 @@ def judge(facts: Facts, terms: Terms, found: Findings) -> None:
     _look(facts, look, found)
 
 
-def _is_missing(message: Message) -> bool:
-    known = bool(message.deliveries) or message.accepted
-    return known and message.left is None and not any(message.done("ack", "cancel")) and not _may_have_ended(message)
+def _is_missing(facts: Facts, message: Message) -> bool:
+    if message.left is not None or any(message.done("ack", "cancel")) or _may_have_ended(facts, message):
+        return False
+    return bool(message.deliveries) or message.accepted
 
 
 def _may_be_forgotten(facts: Facts, message: Message) -> bool:
@@ -41,13 +42,18 @@ def _may_be_forgotten(facts: Facts, message: Message) -> bool:
     )
 
 
-def _may_have_ended(message: Message) -> bool:
+def _may_have_ended(facts: Facts, message: Message) -> bool:
     """By something of which nobody knows whether it happened."""
-    last = max((each.token for each in message.deliveries), default="")
     return any(
-        act.result == "unknown" and (act.op == "cancel" or (act.op == "ack" and (act.token or "") >= last))
+        act.result == "unknown" and (act.op == "cancel" or (act.op == "ack" and _may_be_held(facts, message, act)))
         for act in message.acts
     )
+
+
+def _may_be_held(facts: Facts, message: Message, act: Act) -> bool:
+    """Whether no claim came after that of its token, or a server may have forgotten those that did."""
+    later = [each for each in message.deliveries if each.token > (act.token or "")]
+    return all(facts.rolled_back(each.ended, act.ended, LOST_CLAIMS) for each in later)
 
 
 def _may_have_expired(message: Message, last: int) -> bool:
