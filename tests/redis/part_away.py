@@ -26,7 +26,7 @@ from tests.redis.labour import STOPPED, Feeding, Labour
 from tests.redis.users import HEARD, Deed, Users
 from tests.servers.cluster import ClusterNode, RedisCluster
 
-PATIENCE = 120.0
+PATIENCE = 240.0
 END = 12.0  # seconds for a worker to end, on a machine that is busy: less than its grace, which is for handlers
 AT_ONCE = 1.0  # seconds in which nobody can know that a part has gone
 SOME = 6.0  # seconds

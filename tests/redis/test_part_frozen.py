@@ -11,7 +11,7 @@ from tests.servers.fixtures import NewCluster
 LONG = os.environ.get("BIDE_LONG")
 AWAY = 40.0 if LONG else 20.0  # seconds: more than the patience of 15 that calls have, and than leases of 8
 slow = pytest.mark.slow
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 
 def judge(crowd: Crowd) -> None:

@@ -63,6 +63,7 @@ async def come_out_on_time(bench: Bench, topic: str, dues: dict[str, int], steps
     assert not await bench.stored(topic)
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("colour", COLOURS)
 async def test_newcomers_of_a_slot_that_is_half_taken_out_are_neither_lost_nor_doubled(
     redis_url: str, redis_server: RedisServer, colour: str
