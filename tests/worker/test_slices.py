@@ -110,7 +110,10 @@ async def test_handlers_that_wait_do_not_keep_the_next_ones_from_beginning(
     assert seen == [*range(MANY)]
 
 
-async def test_what_else_the_loop_does_makes_no_slice_smaller(memory: AsyncQueue, working: Working, until: Any) -> None:
+@pytest.mark.parametrize("busy", [2 * LONGEST, 1.2 * SOON], ids=["for longer than a slice", "until nothing begins soon"])
+async def test_what_else_the_loop_does_makes_neither_slices_nor_claims_smaller(
+    memory: AsyncQueue, working: Working, until: Any, busy: float
+) -> None:
     rounds, seen = [0], set[int]()
 
     @memory.task("t")
@@ -120,7 +123,7 @@ async def test_what_else_the_loop_does_makes_no_slice_smaller(memory: AsyncQueue
     async def compute() -> None:
         while True:
             rounds[0] += 1
-            work(2 * LONGEST)
+            work(busy)
             await asyncio.sleep(0)
 
     going = asyncio.create_task(compute())

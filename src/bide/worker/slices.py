@@ -87,7 +87,9 @@ class Slices:
         self._going = False
         self._began = 0.0
         self._since = 0.0  # the end of the slice before, or what came first
-        self._each = SOON / FIRST  # seconds that a handler has taken lately
+        self._called = 0.0  # seconds that the slice has taken, but for tasks of their own
+        self._each = SOON / FIRST  # seconds from one handler to the next lately, with all else that the loop does
+        self._own = LONGEST / FIRST  # seconds of these that a slice has taken
         self._careful = 0  # messages before which nothing is claimed ahead
         self._slow_before = False  # the last slice was too slow for what is left
         self._in_a_row = 0  # handlers that have waited for nothing
@@ -107,8 +109,9 @@ class Slices:
         return self._going
 
     def room(self) -> int:
-        """How many more messages are likely to begin soon."""
-        return max(0 if self._left else 1, int(SOON / self._each) - len(self._left))
+        """How many more messages are likely to begin soon: those of one slice at least, however long the loop is elsewhere."""
+        soon = max(int(SOON / self._each), int(LONGEST / self._own))
+        return max(0 if self._left else 1, soon - len(self._left))
 
     def put(self, handlings: Iterable[Handling]) -> None:
         self._left.extend(handlings)
@@ -143,6 +146,7 @@ class Slices:
                     alone += 1
         finally:
             self._calls.gather()
+            self._called = time.monotonic() - self._began
             self._loop.call_soon(self._ends, alone, count - len(self._left))
 
     def _give_back(self, topics: Collection[str] | None) -> int:
@@ -214,8 +218,9 @@ class Slices:
         self._careful = max(0, self._careful - count)
         if count:
             before, self._since = self._since, time.monotonic()
-            each = max(SHORTEST, (self._since - before) / count)  # with all else that the loop has to do
+            each = max(SHORTEST, (self._since - before) / count)
             self._each = (self._each + each) / 2
+            self._own = (self._own + max(SHORTEST, (self._called + took) / count)) / 2
             self._share(each)
             self._calls.room_changed()
         if self._left:
