@@ -171,6 +171,37 @@ def test_an_old_ack_may_have_ended_what_a_failover_has_lost_the_later_claim_of(b
     assert rolled_back(book) == (kind == "lost claims")
 
 
+@pytest.mark.parametrize("when", ["before the failover", "after it"])
+@pytest.mark.parametrize("op", ["retry", "release"])
+def test_a_failover_has_not_lost_a_claim_whose_holder_has_ended_it(book: Book, op: str, when: str) -> None:
+    book.send()
+    book.receive("m")
+    book.now += 10_000
+    book.receive("m", token="2", attempt=2)
+    if when == "before the failover":
+        book.act(op, token="2", delay=0)
+    back = book.begin("fault", kind="lost claims")
+    book.act("ack", token="1", result="unknown")
+    book.end(back, kind="lost claims")
+    if when == "after it":
+        book.act(op, token="2", delay=0)
+    book.look()
+    assert not rolled_back(book)
+
+
+def test_an_old_ack_has_not_ended_what_a_failover_an_hour_later_has_lost_the_claim_of(book: Book) -> None:
+    book.send()
+    book.receive("m")
+    book.act("ack", token="1", result="unknown")
+    book.now += 10_000
+    book.receive("m", token="2", attempt=2)
+    book.now += 3_600_000
+    back = book.begin("fault", kind="lost claims")
+    book.end(back, kind="lost claims")
+    book.look()
+    assert not rolled_back(book)
+
+
 def test_a_failover_that_loses_claims_loses_nothing_that_was_confirmed(book: Book) -> None:
     back = book.begin("fault", kind="lost claims")
     book.send()

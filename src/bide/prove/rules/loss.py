@@ -8,6 +8,7 @@ from bide.prove.report import Findings, Terms
 
 MANY = 2**31
 SPARE = 5_000  # ms that the engine's clock may be ahead of what was last heard of it
+TOO_OLD = 600_000_000_000  # ns after which an engine refuses a command that is still on its way
 
 
 def judge(facts: Facts, terms: Terms, found: Findings) -> None:
@@ -51,9 +52,14 @@ def _may_have_ended(facts: Facts, message: Message) -> bool:
 
 
 def _may_be_held(facts: Facts, message: Message, act: Act) -> bool:
-    """Whether no claim came after that of its token, or a server may have forgotten those that did."""
+    """Whether no claim came after that of its token, or a server may have forgotten those that did.
+
+    It has not forgotten a claim whose holder has ended it since: that end was confirmed, and with it the claim.
+    """
     later = [each for each in message.deliveries if each.token > (act.token or "")]
-    return all(facts.rolled_back(each.ended, act.ended, LOST_CLAIMS) for each in later)
+    ends = (each for each in message.done("retry", "release", "bury") if (each.token or "") > (act.token or ""))
+    until = min(act.ended, act.began + TOO_OLD)
+    return all(facts.rolled_back(each.ended, until, LOST_CLAIMS) for each in later) and all(map(facts.forgotten, ends))
 
 
 def _may_have_expired(message: Message, last: int) -> bool:
