@@ -27,8 +27,11 @@ FOLDERS: Mapping[str, Sequence[str]] = {
     "servers": ["postgres", "rabbitmq", "servers", "sqlite"],
     "worker": ["worker", "tasks", "policies"],
 }
-# Files whose long matrices take that long by themselves are parts of their own.
-FILES: Mapping[str, str] = {"redis-histories": "tests/redis/test_long_histories.py"}
+# Files of such a folder that take that long by themselves, since they wait or have long matrices, are parts of their own.
+FILES: Mapping[str, Sequence[str]] = {
+    "redis-histories": ["test_long_histories.py"],
+    "redis-away": ["test_shard_away.py", "test_part_*.py", "test_failovers.py", "test_sweeps_*.py", "test_outbox_*.py"],
+}
 ALL = ("-m", "slow or not slow")
 
 
@@ -48,13 +51,21 @@ def parts(root: Path) -> dict[str, Part]:
         for name, folders in grouped(root).items():
             run = [str(python), "-m", "pytest", *folders, *parallel]
             if not version:
-                apart = [f"--ignore={file}" for file in FILES.values() if str(Path(file).parent) in folders]
+                apart = [
+                    f"--ignore={file}" for each in FILES for file in files(root, each) if str(Path(file).parent) in folders
+                ]
                 found[name] = Part([*run, *apart, *ALL], long=True)
             elif version != here:
                 found[f"{name}-{version}"] = Part(run)
-    for name, file in FILES.items():
-        found[name] = Part([str(pythons[0]), "-m", "pytest", file, *parallel, *ALL], long=True)
+    for name in FILES:
+        found[name] = Part([str(pythons[0]), "-m", "pytest", *files(root, name), *parallel, *ALL], long=True)
     return found
+
+
+def files(root: Path, part: str) -> list[str]:
+    """Those of a part that are apart from their folder, whose name it begins with."""
+    folder = root / "tests" / part.partition("-")[0]
+    return [str(path.relative_to(root)) for pattern in FILES[part] for path in sorted(folder.glob(pattern))]
 
 
 def grouped(root: Path) -> dict[str, list[str]]:
