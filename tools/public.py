@@ -44,10 +44,18 @@ def described(package: griffe.Module, name: str) -> Iterator[str]:
 
 
 def own(scope: griffe.Module | griffe.Class) -> list[str]:
-    """The public names that it defines, or that a class inherits from bide."""
-    members = scope.all_members if isinstance(scope, griffe.Class) else scope.members
-    kept = [name for name, each in members.items() if isinstance(scope, griffe.Class) or not each.is_alias]
-    return sorted(name for name in kept if not name.startswith("_"))
+    """The public names that it defines, or that a class inherits from bide: a class's fields in their order, then the rest."""
+    if isinstance(scope, griffe.Module):
+        return sorted(name for name, each in scope.members.items() if not each.is_alias and not name.startswith("_"))
+    members = scope.all_members.items()
+    kept = {name: resolved(each) for name, each in members if not name.startswith("_") or _is_asked(name, each)}
+    fields = [name for name, each in kept.items() if isinstance(each, griffe.Attribute) and "property" not in each.labels]
+    return fields + sorted(kept.keys() - set(fields))
+
+
+def _is_asked(name: str, member: griffe.Object | griffe.Alias) -> bool:
+    """Whether it says what Python's own syntax does with an object, as `async with` or a call."""
+    return name.startswith("__") and name != "__init__" and isinstance(resolved(member), griffe.Function)
 
 
 def member(scope: griffe.Module | griffe.Class, name: str, indent: str) -> Iterator[str]:
@@ -61,7 +69,7 @@ def resolved(what: griffe.Object | griffe.Alias) -> griffe.Object:
 
 def of(name: str, what: griffe.Object, indent: str) -> Iterator[str]:
     if isinstance(what, griffe.Class):
-        bases = ", ".join(map(str, what.bases))
+        bases = ", ".join([*map(str, what.bases), *(f"{name}={value}" for name, value in what.keywords.items())])
         made = what.all_members.get("__init__")
         yield f"{indent}class {name}({bases})" if bases else f"{indent}class {name}"
         yield from documented(what, indent + INDENT)
@@ -72,13 +80,27 @@ def of(name: str, what: griffe.Object, indent: str) -> Iterator[str]:
     elif isinstance(what, griffe.Function):
         marks = "".join(f"@{each.value} " for each in what.decorators)
         for one in what.overloads or [what]:
-            yield f"{indent}{marks}{one.signature(name=name)}"
+            marked = f"{marks}async " if "async" in one.labels else marks
+            yield f"{indent}{marked}{one.signature(name=name)}"
+        for constant, value in constants(what).items():
+            yield f"{indent + INDENT}{constant} = {value}"
         yield from documented(what, indent + INDENT)
     elif isinstance(what, griffe.Attribute):
         noted = f": {what.annotation}" if what.annotation is not None else ""
         value = f" = {what.value}" if what.value is not None and "instance-attribute" not in what.labels else ""
         yield f"{indent}{name}{noted}{value}"
         yield from documented(what, indent + INDENT)
+
+
+def constants(function: griffe.Function) -> dict[str, str]:
+    """The values of defaults that are named."""
+    found: dict[str, str] = {}
+    for each in function.parameters:
+        if isinstance(each.default, griffe.ExprName) and each.default.canonical_path.startswith("bide."):
+            value = resolved(function.package[each.default.canonical_path.removeprefix("bide.")])
+            if isinstance(value, griffe.Attribute):
+                found[str(each.default)] = str(value.value)
+    return found
 
 
 def documented(what: griffe.Object, indent: str) -> Iterator[str]:

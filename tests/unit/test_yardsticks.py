@@ -11,8 +11,9 @@ SHORT, LONG = "x = 1\n", "x = 1\n" * yardsticks.SHORT
 WELL = {
     "src/bide/__init__.py": "from bide.lock import Lock\n\n__all__ = ['Lock']\n",
     "src/bide/lock.py": LONG
-    + "class Lock:\n    '''Only one may have it.'''\n\n    def take(self, wait: float = 1.0) -> bool:\n"
-    "        '''Whether you have it now.'''\n",
+    + "WAIT = 5\n\n\nclass Lock:\n    '''Only one may have it.'''\n\n    name: str = 'a'\n    holder: str = 'b'\n\n"
+    "    def take(self, wait: float = 1.0) -> bool:\n        '''Whether you have it now.'''\n\n"
+    "    async def leave(self, wait: float = WAIT) -> None: ...\n    async def __aenter__(self) -> None: ...\n",
     "src/bide/waits/aio.py": LONG + "class AsyncWait: ...\n",
     "src/bide/waits/sync/__init__.py": "# Generated from ../aio.py by tools/unasync.py\nclass Wait: ...\n",
     "src/bide/engines/__init__.py": "",
@@ -88,9 +89,18 @@ def test_without_redis_the_frames_are_left_out_but_not_in_ci(
     ("before", "after", "shown"),
     [
         ("wait: float = 1.0", "wait: float = 2.0", "+    take(wait: float = 2.0) -> bool"),
-        ("def take", "def grab", "-    take(wait: float = 1.0) -> bool\n+    grab(wait: float = 1.0) -> bool"),
+        ("def take", "def grab", "+    grab(wait: float = 1.0) -> bool"),
         ("Whether you have it now", "True if you have it", "+        | True if you have it."),
         ("class Lock:", "class Lock(dict):", "+class bide.Lock(dict)"),
+        ("class Lock:", "class Lock(dict, frozen=True):", "+class bide.Lock(dict, frozen=True)"),
+        ("async def leave", "def leave", "+    leave(wait: float = WAIT) -> None"),
+        ("WAIT = 5", "WAIT = 6", "+        WAIT = 6"),
+        ("__aenter__", "__aexit__", "-    async __aenter__() -> None"),
+        (
+            "name: str = 'a'\n    holder: str = 'b'",
+            "holder: str = 'b'\n    name: str = 'a'",
+            "+    holder: str\n     name: str\n-    holder: str",
+        ),
     ],
 )
 def test_a_change_of_the_public_api_is_shown(
