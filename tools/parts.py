@@ -129,7 +129,7 @@ def main(arguments: Sequence[str], root: Path = ROOT, known: Mapping[str, Part] 
     for number, name in enumerate(left, 1):
         print(f"== part {number} of {len(left)}: {name}", flush=True)
         began = time.monotonic()
-        env = os.environ | ({"BIDE_LONG": "1"} if known[name].long else {})
+        env = os.environ | {"CI": "1"} | ({"BIDE_LONG": "1"} if known[name].long else {})  # a missing server fails
         code = subprocess.run(known[name].command, cwd=root, env=env, check=False).returncode
         took = time.monotonic() - began
         told = f"failed, with exit code {code}" if code else "passed" if notes.add(root, name, took) else "passed, not noted"
