@@ -27,7 +27,7 @@ ROOT = os.path.join(os.path.dirname(bide.__file__), "")
 
 
 # Of a slow machine slices and claims would be smaller, so that more calls ask the engine, and tell it what has ended.
-slices.FIRST, slices.LONGEST, slices.SOON, slices.LATE = BATCH, float("inf"), 1e6, 1e9
+slices.FIRST, slices.LONGEST, slices.SOON, slices.LATE = BATCH, 1e5, 1e6, 1e9
 
 
 class Trip(NamedTuple):

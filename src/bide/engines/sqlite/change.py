@@ -163,7 +163,7 @@ def _replace(tx: Transaction, holder: Known, new: NewMessage, when: Planned, now
     later = new.if_exists == "later"
     if new.max_wait is not None:
         attempt, headers = tx.sql.one("told", {"id": holder.id})
-        new, when = bounded(new, when, now, (attempt, headers_of(headers)))
+        new, when = bounded(new, when, now, (attempt, headers_of(headers) or {}))
     if later:
         when = later_of(when, holder.planned, now, tx.times.wall)
     large = len(new.body) > LARGE

@@ -22,21 +22,23 @@ def claim(
         row = tx.sql.one("find_topic", {"space": namespace.name, "name": name})
         if row is not None and not row[1]:
             awake[name] = row[0]
-    handed_out = _again(tx, namespace, request) if request is not None else []
+    handed_out: list[Claimed | End] = _again(tx, namespace, request) if request is not None else []
     if not handed_out:
         chosen = _choose(tx, namespace, awake, limit, at)
         if chosen:
             handed_out = _lease(tx, namespace, chosen, at, lease, request)
+    unreadable = [each for each in handed_out if isinstance(each, End)]
+    settle(tx, namespace, unreadable, now)
     left = {
         name: due for name, topic in awake.items() if (due := tx.topics.first_to_come(topic, at, tx.times.wall)) is not None
     }
     for name, due in left.items():
         if due <= at:
             tx.wake(namespace, name)
-    return Claim(handed_out, at, min(left.values(), default=None))
+    return Claim([each for each in handed_out if isinstance(each, Claimed)], at, min(left.values(), default=None))
 
 
-def _again(tx: Transaction, namespace: Namespace, request: str) -> list[Claimed]:
+def _again(tx: Transaction, namespace: Namespace, request: str) -> list[Claimed | End]:
     """What this request holds already."""
     rows = tx.sql.all("claimed_again", {"request": request, "space": namespace.name})
     return [claimed_of(row, row[11], token_text(row[10]), 0) for row in rows]
@@ -73,7 +75,7 @@ def _due(tx: Transaction, topic: int, limit: int, now: int) -> list[list[Any]]:
 
 def _lease(
     tx: Transaction, namespace: Namespace, chosen: list[tuple[str, Any]], now: int, lease: int, request: str | None
-) -> list[Claimed]:
+) -> list[Claimed | End]:
     token = tx.times.next_token(namespace, now)
     tx.sql.run_each("lease", (token, request, now + lease), [row[0] for _, row in chosen])
     text = token_text(token)

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from bide.core.when import Planned
-from bide.engines.base import Claimed, Stored, claim_time
+from bide.engines.base import Claimed, End, Stored, claim_time
 from bide.types import State
 
 PENDING, LEASED, DEAD = range(3)
 LEVELS = (0, 1, 2)
 LARGE = 1_024  # bytes: longer bodies are kept apart, so that a claim does not write them again
+UNREADABLE = "Its headers are not a JSON object of texts. Has another program changed bide's tables?"
 OLDEST_EVERY = 8  # every eighth message handed out is the oldest, whatever its priority
 
 _ID = re.compile(r"[0-9a-f]{16}")
@@ -79,15 +80,20 @@ def headers_text(headers: Any) -> str | None:
 
 
 def headers_of(text: str | None) -> Any:
-    return _decode_headers(text) if text else {}
+    """None of headers that bide did not write, and can't read."""
+    try:
+        return _decode_headers(text) if text else {}
+    except (ValueError, RecursionError):  # of msgspec, too
+        return None
 
 
-def claimed_of(row: tuple[Any, ...], topic: str, token: str, counted: int) -> Claimed:
-    """From a row of `due` (whose attempt is not counted yet: 1) or of `claimed_again` (0)."""
+def claimed_of(row: tuple[Any, ...], topic: str, token: str, counted: int) -> Claimed | End:
+    """From a row of `due` (whose attempt is not counted yet: 1) or of `claimed_again` (0). Its end if it can't be read."""
     number, salt, due, attempt, most, body, headers, key, since, began = row[:10]
-    return Claimed(
-        public_id(number, salt), topic, body, headers_of(headers), key, due, since, attempt + counted, most, token, began
-    )
+    id, known = public_id(number, salt), headers_of(headers)
+    if known is None:
+        return End(topic, id, token, "dead", error=UNREADABLE)
+    return Claimed(id, topic, body, known, key, due, since, attempt + counted, most, token, began)
 
 
 def by_priority(levels: Sequence[list[tuple[Any, ...]]], count: int) -> list[tuple[Any, ...]]:
@@ -134,7 +140,7 @@ def stored_of(row: Sequence[Any], now: int, wall: int) -> Stored:
         key=key,
         level=level,
         body=body,
-        headers=headers_of(headers),
+        headers=headers_of(headers) or {},
         last_error=error,
         lease_until=until,
         expires=expires,

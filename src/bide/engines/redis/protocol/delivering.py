@@ -36,6 +36,7 @@ ONCE = (1).to_bytes(2, "big")  # of attempts
 YES = ord("1")  # in a text of 0 and 1, one for each delivery
 FEW = 5  # messages: a lot is worth it from so many on
 NOTHING = Beside(b"", b"", None)
+UNREADABLE = "Its headers are not a JSON object of texts. Has another program changed bide's keys?"
 _FULLS = Struct(f"{FULL}s")
 _number, _only, _slot = int.from_bytes, itemgetter(0), itemgetter(slice(SLOT))
 _body, _due, _id, _token = map(attrgetter, ("body", "due", "id", "token"))
@@ -70,28 +71,35 @@ Plan: TypeAlias = Callable[[int, int | None], float | None]
 """When to claim again, by when a claim ran in µs and the due time in ms."""
 
 
-def claim_answer(shard: int, request: str, reply: ClaimReply, plan: Plan) -> Claim:
+def claim_answer(shard: int, request: str, reply: ClaimReply, plan: Plan) -> tuple[Claim, Sequence[End]]:
+    """A claim, and the ends of what it brought that can't be read."""
     next_due = int(reply.due) if reply.due else None
     found: Sequence[Claimed]
-    if len(reply.values) < FEW:
-        found = _few(shard, request, reply)
+    unreadable: Sequence[End] = ()
+    lot = None if len(reply.values) < FEW else RedisLot(shard, request, reply)
+    if lot is None or (lot.odd and lot.has_unreadable()):
+        found, unreadable = _one_by_one(shard, request, reply)
     else:
-        found = lot = RedisLot(shard, request, reply)
-        if lot.large:
-            found = lot.messages(range(len(lot)))
-    return Claim(found, int(reply.now), next_due, bool(reply.more), int(reply.upkeep), plan(int(reply.us), next_due))
+        found = lot.messages(range(len(lot))) if lot.large else lot
+    claim = Claim(found, int(reply.now), next_due, bool(reply.more), int(reply.upkeep), plan(int(reply.us), next_due))
+    return claim, unreadable
 
 
-def _few(shard: int, request: str, reply: ClaimReply) -> list[Claimed]:
+def _one_by_one(shard: int, request: str, reply: ClaimReply) -> tuple[list[Claimed], list[End]]:
     """The messages of a lot, in its order."""
     names, beside, head = _names(reply), _beside(reply), reply.number.decode()
     found: list[Claimed] = []
+    unreadable: list[End] = []
     for i, (full,) in enumerate(_FULLS.iter_unpack(reply.fulls)):
         value, position = reply.values[i], i if reply.positions is None else reply.positions[i]
-        id, topic = public_id(shard, full, value[:SALT]), names[full[:TOPIC]]
-        found.append(claimed(id, full, topic, head + _TEXTS[position] + request, value, beside.get(i, NOTHING)))
+        id, topic, token = public_id(shard, full, value[:SALT]), names[full[:TOPIC]], head + _TEXTS[position] + request
+        message = claimed(id, full, topic, token, value, beside.get(i, NOTHING))
+        if message is None:
+            unreadable.append(End(topic, id, token, "dead", error=UNREADABLE))
+        else:
+            found.append(message)
     found.sort(key=_due)
-    return found
+    return found, unreadable
 
 
 def _names(reply: ClaimReply) -> dict[bytes, str]:
@@ -147,7 +155,16 @@ class RedisLot(Lot):
         flags, at = self._flags[i], self._starts[i] + 1
         return bool(flags & HEADERS) or (bool(flags & ATTEMPTS) and self._values[i][at : at + 2] == ONCE)
 
+    def has_unreadable(self) -> bool:
+        for i in map(self.order.__getitem__, self.odd):
+            if self._flags[i] & HEADERS:
+                what = read_content(self._starts[i], self._values[i], self._beside.get(i, NOTHING).body)
+                if what.headers is None:
+                    return True
+        return False
+
     def messages(self, places: Sequence[int]) -> list[Claimed]:
+        """None of them is unreadable."""
         found, values, beside = list[Claimed](), self._values, self._beside
         at = list(map(self.order.__getitem__, places))
         raw = list[bytes]()
@@ -157,7 +174,9 @@ class RedisLot(Lot):
         for id, i, place in zip(ids, at, places, strict=True):
             topic, token = self.topics[place], self.head + _TEXTS[self.positions[i]] + self.request
             if self._flags[i] or i in beside:
-                found.append(claimed(id, self.fulls[i], topic, token, values[i], beside.get(i, NOTHING)))
+                message = claimed(id, self.fulls[i], topic, token, values[i], beside.get(i, NOTHING))
+                assert message is not None
+                found.append(message)
             else:  # as most are: nothing but a body
                 due, body = self._dues[i], values[i][self._starts[i] + 1 :]
                 found.append(Claimed(id, topic, body, {}, None, due, due, 1, USUAL_ATTEMPTS, token))

@@ -4,7 +4,7 @@ import contextlib
 import functools
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping, Sequence
-from struct import Struct
+from struct import Struct, error
 from typing import Any, NamedTuple
 
 import msgspec
@@ -79,7 +79,7 @@ class Content(NamedTuple):
     attempts: int
     expires: int | None
     key: str | None
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] | None  # None: somebody else has written what bide can't read
     body: bytes
 
 
@@ -180,7 +180,7 @@ def read_content(at: int, value: bytes, large: bytes) -> Content:
     at += 1
     if not flags:
         return Content(0, USUAL_ATTEMPTS, None, None, {}, value[at:])
-    attempts, expires, key, headers = USUAL_ATTEMPTS, None, None, {}
+    attempts, expires, key = USUAL_ATTEMPTS, None, None
     if flags & ATTEMPTS:
         (attempts,) = _SHORT.unpack_from(value, at)
         at += 2
@@ -192,14 +192,16 @@ def read_content(at: int, value: bytes, large: bytes) -> Content:
         if length == LONG_KEY:
             (length,) = _SHORT.unpack_from(value, at)
             at += 2
-        key = value[at : at + length].decode()
+        key = value[at : at + length].decode(errors="replace")
         at += length
     tail = large if flags & LARGE else value[at:]
     if flags & HEADERS:
-        (length,) = _LENGTH.unpack_from(tail)
-        headers = _decode_headers(tail[4 : 4 + length])
-        tail = tail[4 + length :]
-    return Content(flags, attempts, expires, key, headers, tail)
+        try:
+            (length,) = _LENGTH.unpack_from(tail)
+            return Content(flags, attempts, expires, key, _decode_headers(tail[4 : 4 + length]), tail[4 + length :])
+        except (ValueError, RecursionError, error):
+            return Content(flags, attempts, expires, key, None, tail)
+    return Content(flags, attempts, expires, key, {}, tail)
 
 
 def read_life(text: bytes) -> Life | None:
@@ -223,8 +225,11 @@ def born_due(full: bytes, value: bytes) -> int:
     return start + int.from_bytes(value[SALT:at], "big")
 
 
-def claimed(id: str, full: bytes, topic: str, token: str, value: bytes, beside: Beside) -> Claimed:
+def claimed(id: str, full: bytes, topic: str, token: str, value: bytes, beside: Beside) -> Claimed | None:
+    """None of a message whose headers can't be read."""
     what = read_content(_FIELDS[full[TOPIC]][0], value, beside.body)
+    if what.headers is None:
+        return None
     life = read_life(beside.life)
     if life is None:
         due = born_due(full, value)
@@ -266,7 +271,7 @@ def stored(shard: int, topic: str, now: int, told: list[Any], lease: Lease) -> S
         key=None if life and life.marks & KEYLESS else what.key,
         level=life.level if life else _KINDS.index(full[TOPIC]) // 8,
         body=what.body,
-        headers=what.headers,
+        headers=what.headers or {},
         last_error=life.error if life else None,
         lease_until=(lease.end or now) if state == b"leased" else None,
         expires=None if what.expires is None else since + what.expires,

@@ -5,6 +5,7 @@ import contextlib
 import os
 import time
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -32,14 +33,13 @@ from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.spread import Spread
 from bide.engines.redis.sync.calls import Calls
 from bide.engines.redis.sync.connections import Connections
-from bide.errors import BideError, ConfigError, ConfirmTimeout, OutcomeUnknown, Unavailable
+from bide.errors import BideError, ConfigError, ConfirmTimeout, EngineError, OutcomeUnknown, Unavailable
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 R = TypeVar("R")
 REFUSALS = frozenset(
     {CancelResult.RUNNING, CancelResult.GONE, RescheduleResult.RUNNING, RescheduleResult.DEAD, RescheduleResult.GONE, "lost"}
 )
-
 FREE = b"free"  # a purge that has left keys to free
 TRIES = 3  # to find the ends of leases
 AHEAD = round(1.2 * SWEEP * 1000)  # ms: alarms are set for what is due as soon as that
@@ -193,10 +193,14 @@ class Shard:
         asked = (me, request, str(lease), str(limit), str(keep), "1" if woken else "0")
         began = time.monotonic()
         reply = delivering.ClaimReply(*self.calls.do("claim", (*asked, *topics), now, patience=patience))
-        ended = time.monotonic()
+        plan = partial(self._lead.plan, began, time.monotonic())
         self.now = int(reply.now)
         self.ahead = self.now - reply.wall
-        return delivering.claim_answer(self.number, request, reply, lambda us, due: self._lead.plan(began, ended, us, due))
+        claim, unreadable = delivering.claim_answer(self.number, request, reply, plan)
+        if unreadable:
+            with contextlib.suppress(EngineError):  # they come back when their lease ends
+                self.settle(unreadable, now, patience=patience)
+        return claim
 
     def leave(self, me: str, topics: Sequence[str]) -> bool:
         """Give back the alarms of an engine that closes. False when the server is away: it is asked once."""
