@@ -52,6 +52,7 @@ def nothing_is_held(runner: Runner) -> None:
         assert not getattr(store, name)
 
 
+@pytest.mark.always
 @pytest.mark.timeout(600)
 @of_seeds
 def test_a_long_history_in_memory(seed: int) -> None:

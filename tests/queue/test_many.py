@@ -37,6 +37,19 @@ async def test_many_are_tried_again_and_each_is_answered(queue: Any, clock: Any)
     assert (info.last_error, info.attempt, info.due - held[1].due) == ("ValueError: busy", 1, 60_000)
 
 
+async def test_without_a_delay_each_waits_as_long_as_its_attempts_say(queue: Any, clock: Any) -> None:
+    tried = await queue.send("t", max_attempts=9)
+    for _ in range(5):
+        [held] = await queue.receive("t")
+        await held.retry(0)
+    sent = await queue.send("t", max_attempts=9)
+    held = await queue.receive("t", limit=2)
+    assert await queue.retry_many(held) == [True, True]
+    waits = {each.id: (await queue.get(each.id)).due - clock.now_ms for each in held}
+    assert 800 <= waits[sent.id] <= 1_200  # 1 s, a fifth more or less
+    assert 25_600 <= waits[tried.id] <= 38_400  # the sixth: 32 s
+
+
 async def test_many_are_cancelled_and_each_is_answered(queue: Any) -> None:
     sent = await queue.send_many("t", range(1_200))
     [held] = await queue.receive("t")

@@ -110,6 +110,24 @@ def test_what_is_not_due_yet_or_was_tried_before_leaves_nothing_out(queue: Any, 
     assert sorted(called) == [(0, 1), (0, 2), (1, 1)]
 
 
+def test_a_retry_that_is_late_is_called_although_there_are_newer_ones(queue: Any, do: Any, clock: ManualClock) -> None:
+    called: list[tuple[int, int]] = []
+
+    @queue.task("t", catch_up="latest", max_attempts=2)
+    def t(n: int) -> None:
+        called.append((n, current().attempt))
+        if n == 0 and current().attempt == 1:
+            raise Retry("1h")
+
+    do(t.send(n=0))
+    do(queue.testing.advance(0))
+    do(t.after("90m").send(n=1))
+    do(t.after("100m").send(n=2))
+    clock.advance(2 * HOUR)
+    do(queue.testing.advance(0))
+    assert sorted(called) == [(0, 1), (0, 2), (2, 1)]
+
+
 def test_a_message_that_does_not_fit_is_told_as_always(queue: Any, do: Any, clock: ManualClock) -> None:
     called: list[int] = []
 

@@ -101,6 +101,16 @@ def test_who_always_comes_late_begins_as_often_as_the_rate_says(rate: Rate, late
     assert line.asked <= 2_100
 
 
+def test_who_comes_a_little_late_begins_soon_and_who_comes_much_later_is_the_last() -> None:
+    rate = Rate(1, 1_000)
+    spending = Spending(*rate)
+    told = [spending.reserve(rate, None, 0) for _ in range(21)]
+    assert told == [*range(0, 21_000, 1_000)]
+    assert spending.reserve(rate, told[8], 7_900) == 7_900
+    assert spending.reserve(rate, told[5], 8_000) == 8_900 + 3_000
+    assert spending.reserve(rate, told[2], 8_000) == 21_000
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     most=st.integers(1, 300), window=st.sampled_from([50, 1_000, 10_000]), longest=st.integers(1, 30_000), seed=st.integers()

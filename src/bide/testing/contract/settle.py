@@ -277,6 +277,25 @@ class Leases:
         await bench.tend()
         assert await bench.claim("news", limit=5) == []
 
+    @needs("extend")
+    async def test_deliveries_of_one_claim_are_extended_apart_and_together(self, bench: Bench) -> None:
+        await bench.put_all(NewMessage("mail", b"a"), NewMessage("mail", b"b"))
+        first, second = await bench.claim("mail", limit=2)
+        holds = [Hold(each.topic, each.id, each.token) for each in (first, second)]
+        # Given one that has a lease of its own, then both the same, and then the other a longer one
+        assert await bench.engine.extend(holds[:1], LEASE + 1_000, now=bench.now) == [True]
+        assert await bench.engine.extend(holds, 3 * LEASE, now=bench.now) == [True, True]
+        assert await bench.engine.extend(holds[1:], 5 * LEASE, now=bench.now) == [True]
+        # Then the last one counts for each
+        bench.move(2 * LEASE)
+        assert (await bench.tend()).returned == 0
+        bench.move(LEASE + 1_000)
+        assert (await bench.tend()).returned == 1
+        assert [each.id for each in await bench.claim("mail", limit=2, lease=10 * LEASE)] == [first.id]
+        bench.move(2 * LEASE)
+        assert (await bench.tend()).returned == 1
+        assert [each.id for each in await bench.claim("mail", limit=2)] == [second.id]
+
     @needs("extend", "fencing")
     async def test_an_old_token_extends_nothing(self, bench: Bench) -> None:
         # Given a receiver whose lease ended, and another that has the message now

@@ -149,6 +149,19 @@ class Upkeep:
         stats = await keeping.engine.stats(now=keeping.now)
         assert (stats.dead, stats.dead_dropped, stats.topics["mail"].dead_dropped) == (0, 2, 2)
 
+    @needs("dead", "lookup")
+    async def test_a_dead_letter_that_died_again_is_as_old_as_its_last_death(self, bench: Bench) -> None:
+        keeping = await bench.another(namespace="keeping", dead_for=10_000)
+        await keeping.bury("mail", b"again")
+        keeping.move(5_000)
+        assert (await keeping.engine.requeue("mail", now=keeping.now)).count == 1
+        [again] = await keeping.claim("mail")
+        assert await keeping.end(again, "dead") == "dead"
+        keeping.move(6_000)
+        assert (await keeping.tend()).dropped == 0
+        keeping.move(5_000)
+        assert (await keeping.tend()).dropped == 1
+
     @needs("dead")
     async def test_dead_letters_that_are_too_many_are_dropped_and_counted(self, bench: Bench) -> None:
         keeping = await bench.another(namespace="keeping", dead_max=2)
