@@ -5,6 +5,7 @@ folders named `sync`, which searches, diffs and reviews leave out: see .ignore a
 Without arguments this writes the targets; with --check it only says which of them are missing, stale or orphaned.
 """
 
+import ast
 import io
 import os
 import re
@@ -104,6 +105,12 @@ def orphans(package: Path, wanted: dict[Path, str]) -> list[Path]:
     return [path for path in claims if path not in wanted]
 
 
+def hidden(package: Path, wanted: dict[Path, str]) -> list[Path]:
+    """Files with code that nothing has generated, in a folder that searches and reviews leave out."""
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(package.rglob(f"{FOLDER}/*.py")) if path not in wanted}
+    return [path for path, text in texts.items() if not GENERATED.match(text) and len(ast.parse(text).body) > 1]
+
+
 def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     if list(arguments) not in ([], ["--check"]):
         print(f"usage: {COMMAND} [--check]", file=sys.stderr)
@@ -117,6 +124,10 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     faults = [
         f"{path.relative_to(root)} says it is generated, but no source names it: remove one or mend the other"
         for path in orphans(package, wanted)
+    ]
+    faults += [
+        f"{path.relative_to(root)} was written by hand, and nobody sees it in a folder named {FOLDER}: put it elsewhere"
+        for path in hidden(package, wanted)
     ]
     for path, text in wanted.items():
         current = path.read_text(encoding="utf-8") if path.exists() else None

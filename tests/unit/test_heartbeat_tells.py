@@ -14,7 +14,7 @@ from bide.queue.heartbeat import Heartbeat
 
 LEASE = 40  # ms
 PATIENCE = 30.0  # seconds
-FAILS, RENEWS = "1 lease could not be renewed", "renewed again"
+FAILS, RENEWS = "Leases could not be renewed", "renewed again"
 
 
 class Engine:

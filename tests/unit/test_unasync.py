@@ -172,6 +172,18 @@ def test_a_generated_file_without_a_source_is_refused(
     assert "orphan.py says it is generated, but no source names it" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("arguments", [(), ("--check",)])
+def test_code_that_is_written_by_hand_where_nobody_sees_it_is_refused(
+    run: Callable[..., int], engine: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
+    (engine / "sync" / "twin.py").write_text(TWIN)
+    (engine / "sync" / "__init__.py").write_text('"""Says only what is here."""\n')
+    assert run(*arguments) == 0
+    (engine / "sync" / "mine.py").write_text("mine = 1\nyours = 2\n")
+    assert run(*arguments) == 1
+    assert "sync/mine.py was written by hand, and nobody sees it in a folder named sync" in capsys.readouterr().err
+
+
 def test_a_file_written_by_hand_is_not_overwritten(
     run: Callable[..., int], engine: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

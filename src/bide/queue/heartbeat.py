@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 
-from bide.core.amounts import plural
 from bide.engines.base import Hold
 from bide.engines.registry import Source
 from bide.engines.sync import Engine
@@ -297,6 +296,6 @@ class Heartbeat:
         """Log when leases can't be renewed, and when all can be again; not each try."""
         before, self._unrenewed = self._unrenewed, ((self._unrenewed - renewed) | failed).intersection(self._kept())
         if failed and not before:
-            _log.warning("%s could not be renewed, which is tried again and again: %s", plural(len(failed), "lease"), error)
+            _log.warning("Leases could not be renewed, which is tried again and again: %s", error)
         elif before & renewed and not self._unrenewed:
             _log.warning("All leases are renewed again.")
