@@ -31,6 +31,7 @@ FOLDERS: Mapping[str, Sequence[str]] = {
 FILES: Mapping[str, Sequence[str]] = {
     "redis-histories": ["test_long_histories.py"],
     "redis-away": ["test_shard_away.py", "test_part_*.py", "test_failovers.py", "test_sweeps_*.py", "test_outbox_*.py"],
+    "worker-killed": ["test_chaos.py", "test_*_killed.py", "test_dying.py"],
 }
 ALL = ("-m", "slow or not slow")
 

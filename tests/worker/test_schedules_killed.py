@@ -34,7 +34,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
 
 
 @pytest.mark.always
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_each_planned_instant_is_one_message_and_none_is_left_out(shop: Shop) -> None:
     dice = random.Random(15)
 
