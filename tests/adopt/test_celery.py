@@ -17,7 +17,7 @@ from bide.adopt.redis.celery import celery
 from bide.adopt.redis.celery_limits import Rules
 from bide.adopt.redis.server import Server
 from bide.adopt.shaping import Shape
-from bide.core.when import MAX_DELAY_MS
+from bide.core.times import MAX_DELAY_MS
 from bide.errors import QueueFull
 from tests.adopt.celery_worker import Worker, delivered, envelope, queued
 from tests.adopt.reading import URL, everything

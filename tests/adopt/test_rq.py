@@ -16,7 +16,7 @@ from bide.adopt.arguments import TaskShape
 from bide.adopt.redis.rq import _Jobs, rq
 from bide.adopt.redis.server import Server
 from bide.adopt.shaping import Shape
-from bide.core.when import MAX_DELAY_MS
+from bide.core.times import MAX_DELAY_MS
 from tests.adopt.reading import URL, everything
 from tests.cli.running import Bide
 

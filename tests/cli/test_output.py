@@ -12,7 +12,7 @@ import pytest
 from bide import Queue
 from bide.cli import output
 from bide.cli.output import body_text, escaped, json_text, without_passwords
-from bide.core import amounts, json_shapes
+from bide.core import formats
 from tests.cli.running import Bide, buried
 
 NASTY = (
@@ -152,7 +152,7 @@ def test_instants_are_told_with_their_timezone(monkeypatch: pytest.MonkeyPatch, 
 def test_sizes_are_told_to_three_digits() -> None:
     sizes = {0: "0 bytes", 999: "999 bytes", 1_000: "0.98 KiB", 1_024: "1.00 KiB", 12_700: "12.4 KiB", 2**20: "1.00 MiB",
              150 * 2**20: "150 MiB", 10**9: "954 MiB", 5 * 2**50: "5,120 TiB"}  # fmt: skip
-    assert {count: amounts.size(count) for count in sizes} == sizes
+    assert {count: formats.size(count) for count in sizes} == sizes
 
 
 def test_times_are_told_in_their_two_largest_units() -> None:
@@ -161,4 +161,4 @@ def test_times_are_told_in_their_two_largest_units() -> None:
         3_600_000: "in 1h", 3_605_000: "in 1h", 90_000_000: "in 1d 1h", -3_000: "3s ago", -86_400_000: "1d ago",
     }  # fmt: skip
     assert {ms: output.relative(1_000_000_000_000 + ms, 1_000_000_000_000) for ms in relative} == relative
-    assert json_shapes.iso(1_893_456_000_007) == "2030-01-01T00:00:00.007Z"
+    assert formats.iso(1_893_456_000_007) == "2030-01-01T00:00:00.007Z"

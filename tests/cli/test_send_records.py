@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bide import Queue
-from bide.core.when import MAX_DELAY_MS
+from bide.core.times import MAX_DELAY_MS
 from tests.cli.running import AtTerminal, Bide, buried
 
 CARRIED = ("topic", "state", "due_ms", "key", "priority", "headers", "expires_ms", "body", "body_base64")

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from bide.core.when import Planned, check_delay, due_time
+from bide.core.times import Planned, check_delay, due_time
 from bide.engines import base
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Claim, Hold, Move, NewMessage, Ref, Seen

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bide.core.lifecycle import ENDS, Stage, Step, follow
-from bide.core.when import Planned
+from bide.core.times import Planned
 from bide.engines.base import NewMessage, Ref, Stored, Window
 from bide.engines.traces import MOST, ROOM, lease_ended
 from bide.types import State, Stats

@@ -11,7 +11,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from bide.core.when import Planned
+from bide.core.times import Planned
 from bide.engines.base import (
     OPERATION_MS,
     Capabilities,

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from bide import AsyncQueue, BadTime, CancelResult, LeaseLost, Queue, RescheduleResult
-from bide.core.when import MAX_DELAY_MS
+from bide.core.times import MAX_DELAY_MS
 from tests.postgres.owned import KINDS, Own
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from bide.core.when import Dues
+from bide.core.times import Dues
 from bide.engines.base import Claimed, End, Ended, Hold, NewMessage, Tended
 from bide.types import Sent
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from bide.core.when import Dues
+from bide.core.times import Dues
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Ended, Hold, NewMessage, Swept, Tended
 from bide.types import Sent, State

@@ -15,7 +15,7 @@ import redis.exceptions as theirs
 
 from bide import BadMessage, CancelResult, Queue
 from bide.core import options
-from bide.core.when import duration_ms
+from bide.core.times import duration_ms
 from bide.engines.base import NewMessage
 from bide.engines.redis.script import send_script
 from tests.redis.foreign import WITH_TIME, Foreign, arguments

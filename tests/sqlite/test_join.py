@@ -28,7 +28,7 @@ from bide import (
     Unsupported,
     current,
 )
-from bide.core.when import MAX_DELAY_MS
+from bide.core.times import MAX_DELAY_MS
 from bide.engines.base import End, NewMessage
 from bide.engines.sqlite import file
 from bide.worker import Worker

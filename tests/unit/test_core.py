@@ -15,7 +15,7 @@ from bide import BadOption, BadTime, Duration, exponential, steps
 from bide.clock import ManualClock, Monotonic, epoch_ms, moment
 from bide.core import lifecycle
 from bide.core.backoff import DEFAULT, wait_ms
-from bide.core.when import MAX_DELAY_MS, duration_ms, instant_ms
+from bide.core.times import MAX_DELAY_MS, duration_ms, instant_ms
 
 
 @pytest.mark.parametrize(

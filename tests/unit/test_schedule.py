@@ -5,7 +5,7 @@ from datetime import UTC
 import pytest
 
 from bide import BadOption, BadTime
-from bide.core.schedule import LATE, MOST, Called, Missed, Schedule, Step, Timing, interval
+from bide.core.cron import LATE, MOST, Called, Missed, Schedule, Step, Timing, interval
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE

@@ -7,7 +7,7 @@ import msgspec
 
 from bide.adopt.shaping import Shape
 from bide.adopt.source import Unreadable
-from bide.core.amounts import plural
+from bide.core.formats import plural
 
 
 class TaskShape(msgspec.Struct, frozen=True, kw_only=True):

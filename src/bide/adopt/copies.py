@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from bide.adopt.doubt import SURE
 from bide.adopt.source import Found
-from bide.core.when import MAX_DELAY_MS
+from bide.core.times import MAX_DELAY_MS
 from bide.engines.base import NewMessage, Ref, Seen, Stored
 from bide.errors import OutcomeUnknown
 from bide.queue.choosing import complete

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from bide.adopt.source import Refused
-from bide.core.amounts import plural
-from bide.core.json_shapes import iso
+from bide.core.formats import iso, plural
 from bide.engines.base import OPERATION_MS, NewMessage
 from bide.errors import BideError
 

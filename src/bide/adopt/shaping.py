@@ -10,7 +10,7 @@ import msgspec
 from bide.adopt.source import Unreadable
 from bide.core import options
 from bide.core.codec import JSON, MAX_BODY, Encoded
-from bide.core.when import MAX_DELAY_MS
+from bide.core.times import MAX_DELAY_MS
 from bide.engines.base import NewMessage
 from bide.errors import BadMessage, TooLarge
 from bide.queue.envelope import Envelope

@@ -10,7 +10,7 @@ from bide.cli.output import echo, echo_json
 from bide.cli.queues import QueueOptions
 from bide.cli.sweep import DryRun, Filters, Meant, Steps, Yes, carry_out, counts_of, ended, left_out
 from bide.cli.target import CODES, ENDS, Target, refused
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.types import CancelResult, Where
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from bide.cli.output import echo, echo_json, local, note, relative
 from bide.cli.queues import QueueOptions
 from bide.cli.sweep import DryRun, Filters, Meant, Steps, carry_out, counts_of, ended, find_topics, left_out
 from bide.cli.table import Table
-from bide.core.when import duration_ms
+from bide.core.times import duration_ms
 from bide.types import Info
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from bide.cli.output import LATE, body_text, echo_json, is_terminal, local, note
 from bide.cli.queues import QueueOptions
 from bide.cli.sweep import PAGE, Filters, find_topics
 from bide.cli.table import Table
-from bide.core import json_shapes
+from bide.core import formats
 from bide.types import Info, Page, State, Where
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def print_pages(
         missing.update(page.missing)
         if as_json:
             for info in page:
-                echo_json(json_shapes.message(info))
+                echo_json(formats.message(info))
         else:
             now = now_ms()
             rows = [row(info, now) for info in page]

@@ -11,7 +11,7 @@ from bide.cli.output import body_lines, due, echo, echo_json, local, note, now_m
 from bide.cli.queues import QueueOptions
 from bide.cli.table import echo_pairs
 from bide.cli.target import CODES, ENDS, Target, refused
-from bide.core import json_shapes
+from bide.core import formats
 from bide.types import Attempt, Info, RescheduleResult
 
 section: Section = Section("Messages")
@@ -35,7 +35,7 @@ def show(options: QueueOptions, message: IdOrTopic, *, key: Key = None, as_json:
             target.note_if_no_id(queue)
             return Exit.FAILED
     if as_json:
-        echo_json(json_shapes.message(info) | {"attempts": [json_shapes.attempt(each) for each in info.attempts]})
+        echo_json(formats.message(info) | {"attempts": [formats.attempt(each) for each in info.attempts]})
     else:
         echo_pairs(_pairs(info, now_ms()))
     return Exit.OK
@@ -108,7 +108,7 @@ def reschedule(
             target.note_if_no_id(queue)
     if as_json:
         moved = info.due if result and info is not None else None
-        echo_json({"result": result.value, **json_shapes.instant("due", moved)})
+        echo_json({"result": result.value, **formats.instant("due", moved)})
     elif result is RescheduleResult.MOVED:
         echo(f"MOVED: {target} was rescheduled." if info is None else f"MOVED: {target} is due {due(info.due, now_ms())}.")
     else:

@@ -15,7 +15,7 @@ from bide.cli.output import echo, echo_json, note
 from bide.cli.queues import QueueOptions, first_line
 from bide.cli.sweep import topic_pattern
 from bide.cli.topics import count
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import typer
 
 from bide.cli.exits import WrongUsage
 from bide.cli.queues import QueueOptions, complete_topics
-from bide.core.when import duration_ms
+from bide.core.times import duration_ms
 from bide.engines.guard.able import ABLE
 from bide.errors import BadTime
 

@@ -17,7 +17,7 @@ import typer
 
 from bide.cli.exits import Exit
 from bide.clock import moment
-from bide.core.amounts import span
+from bide.core.formats import span
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from bide.cli.exits import Exit, WrongUsage
 from bide.cli.output import echo, echo_json, escaped, note
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from bide.cli.options import Json, Section
 from bide.cli.output import echo, echo_json, note
 from bide.cli.progress import progress
 from bide.cli.queues import QueueOptions
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.errors import ConfigError
 
 if TYPE_CHECKING:

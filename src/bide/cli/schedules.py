@@ -9,7 +9,7 @@ from bide.cli.options import JsonLines, Section
 from bide.cli.output import echo, echo_json, note, now_ms, relative
 from bide.cli.queues import QueueOptions
 from bide.cli.table import Table
-from bide.core import json_shapes
+from bide.core import formats
 from bide.types import ScheduleInfo
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _said(did: dict[str, Any]) -> str:
 def _list(found: list[ScheduleInfo], *, as_json: bool) -> None:
     if as_json:
         for each in found:
-            echo_json(json_shapes.schedule(each))
+            echo_json(formats.schedule(each))
     elif found:
         table = Table("name", "task", "schedule", "timezone", "next", "announced", "state", short=("name", "task"))
         now = now_ms()

@@ -11,7 +11,7 @@ from bide.cli.output import due, echo, echo_json, now_ms
 from bide.cli.queues import QueueOptions, complete_topics
 from bide.cli.send_lines import BodyError, parse_body, send_lines
 from bide.cli.send_records import Wanted, send_records
-from bide.core import json_shapes
+from bide.core import formats
 from bide.types import IfExists, Outgoing, Priority
 
 section: Section = Section("Messages")
@@ -162,7 +162,7 @@ def _send_one(options: QueueOptions, topic: str, message: Outgoing, operation: s
     with options.open(create=True) as queue:
         sent = queue.send(topic, **msgspec.structs.asdict(message), operation=operation)
     if as_json:
-        echo_json(json_shapes.sent(sent))
+        echo_json(formats.sent(sent))
     else:
         echo(f"{sent.id}  {_OUTCOMES.get(sent.outcome, sent.outcome + ': ')}due {due(sent.due, now_ms())}")
     return Exit.OK

@@ -15,8 +15,8 @@ from bide.cli.output import echo, echo_json, flush, note
 from bide.cli.progress import progress
 from bide.cli.queues import QueueOptions
 from bide.cli.unsent import Unsent
-from bide.core import json_shapes
-from bide.core.amounts import plural
+from bide.core import formats
+from bide.core.formats import plural
 from bide.errors import BadBody, BadMessage, BideError, OutcomeUnknown, PartlySent
 from bide.types import Outgoing, Sent
 
@@ -109,7 +109,7 @@ class _Sender:
         self.created += sum(each.created for each in answers)
         if self._as_json:
             for each in answers:
-                echo_json(json_shapes.sent(each))
+                echo_json(formats.sent(each))
             flush()  # a program that reads along knows what was accepted
 
 

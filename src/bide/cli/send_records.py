@@ -15,10 +15,10 @@ from bide.cli.progress import progress
 from bide.cli.queues import QueueOptions
 from bide.cli.unsent import Unsent
 from bide.clock import moment
-from bide.core import json_shapes
-from bide.core.amounts import plural
+from bide.core import formats
 from bide.core.codec import JSON, MAX_BODY, Encoded
-from bide.core.when import MAX_DELAY_MS
+from bide.core.formats import plural
+from bide.core.times import MAX_DELAY_MS
 from bide.engines.base import NewMessage
 from bide.errors import BadBody, BadMessage, BideError, OutcomeUnknown
 from bide.types import IfExists, Priority, Sent, State
@@ -142,7 +142,7 @@ class _Sender:
         self.lines += len(batch)
         if self._as_json:
             for id, each in told:
-                echo_json({**json_shapes.sent(each), "from": id})
+                echo_json({**formats.sent(each), "from": id})
             flush()  # a program that reads along knows what was accepted
 
     def _as_sent(self, message: NewMessage) -> NewMessage:

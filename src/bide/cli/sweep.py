@@ -13,8 +13,8 @@ from bide.cli.options import parse_duration
 from bide.cli.output import echo, echo_json, escaped, note, note_missing, now_ms, relative
 from bide.cli.progress import progress
 from bide.cli.table import Table
-from bide.core import json_shapes
-from bide.core.amounts import plural
+from bide.core import formats
+from bide.core.formats import plural
 from bide.errors import BideError, OutcomeUnknown, Unavailable, Unsupported
 from bide.types import Info, State, Where
 
@@ -189,7 +189,7 @@ def _dry_run(meant: Meant, verb: str, *, as_json: bool) -> Exit:
     count, first, absent = meant.counted()
     code = Exit.FAILED if absent else Exit.OK
     if as_json:
-        shown = [json_shapes.message(each) for each in first]
+        shown = [formats.message(each) for each in first]
         echo_json({"topic": meant.pattern, "dry_run": True, "found": count, "first": shown})
         return code
     if first:

@@ -13,9 +13,9 @@ from bide.cli.options import JsonLines, Section, parse_duration, parse_instant
 from bide.cli.output import echo, echo_json, is_terminal, is_unicode, local, note
 from bide.cli.queues import QueueOptions, complete_topics
 from bide.clock import epoch_ms
-from bide.core import json_shapes
-from bide.core.amounts import plural
-from bide.core.when import duration_ms
+from bide.core import formats
+from bide.core.formats import plural
+from bide.core.times import duration_ms
 from bide.types import Span
 
 section: Section = Section("Topics")
@@ -68,7 +68,7 @@ def timeline(
         pending = queue.stats(topic)
     if as_json:
         for each in spans:
-            times = {**json_shapes.instant("start", epoch_ms(each.start)), **json_shapes.instant("end", epoch_ms(each.end))}
+            times = {**formats.instant("start", epoch_ms(each.start)), **formats.instant("end", epoch_ms(each.end))}
             echo_json({"topic": topic, **times, "messages": each.messages})
         return Exit.OK
     for line in _bars(spans):

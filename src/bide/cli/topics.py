@@ -10,9 +10,9 @@ from bide.cli.options import Json, JsonLines, Section, Topic
 from bide.cli.output import LATE, due, echo, echo_json, note, note_missing, now_ms, relative
 from bide.cli.queues import QueueOptions, complete_topics
 from bide.cli.table import Table, echo_pairs
-from bide.core import json_shapes
+from bide.core import formats
 from bide.core import options as checks
-from bide.core.amounts import plural, span
+from bide.core.formats import plural, span
 from bide.errors import ConfigError
 from bide.types import Stats
 
@@ -47,7 +47,7 @@ def stats(
             _note_if_unknown(queue, topic)
     note_missing(counts.missing)
     if as_json:
-        echo_json(json_shapes.stats(topic, counts))
+        echo_json(formats.stats(topic, counts))
     else:
         echo_pairs(_pairs(counts, now_ms(), one=topic is not None), {"oldest overdue": "red"} if _late(counts) else {})
     return Exit.OK
@@ -85,7 +85,7 @@ def topics(options: QueueOptions, *, as_json: JsonLines = False) -> int:
     each = sorted(counts.topics.items())
     if as_json:
         for name, one in each:
-            echo_json(json_shapes.stats(name, one))
+            echo_json(formats.stats(name, one))
     elif each:
         numbers = ("scheduled", "ready", "leased", "dead")
         table = Table("topic", *numbers, "paused", "overdue", "next due", right=numbers)

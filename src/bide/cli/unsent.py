@@ -8,7 +8,7 @@ from typing import Any
 
 from bide.cli.exits import Exit
 from bide.cli.output import note
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.errors import ConfirmTimeout, OutcomeUnknown
 
 LONGEST = 2_000  # characters

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 from typing import TypeAlias
 
-from bide.core.when import duration_ms
+from bide.core.times import duration_ms
 from bide.errors import BadOption
 from bide.types import Duration
 

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from bide.core.instants import TIMES, check, exact, odd, told_in
 from bide.core.models import loss_of
+from bide.core.times import TIMES, check, exact, odd, told_in
 from bide.errors import BadBody, TooLarge
 
 MAX_BODY = 256 * 1024

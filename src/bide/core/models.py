@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from bide.core.instants import check, told_in
+from bide.core.times import check, told_in
 
 _HOMES = ("pydantic", "pydantic_core", "pydantic_extra_types", "annotated_types")
 

@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 from time import monotonic_ns
 from typing import Final, Generic, NewType, TypeVar, overload
 
-from bide.core.when import duration_ms
+from bide.core.times import duration_ms
 from bide.errors import BadOption, Unavailable
 from bide.types import Duration
 from bide.wakeable import Wakeable

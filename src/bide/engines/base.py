@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import msgspec
 
 from bide.clock import Clock
-from bide.core.when import MAX_DELAY_MS, Planned, planned, planned_at
+from bide.core.times import MAX_DELAY_MS, Planned, planned, planned_at
 from bide.errors import BideError, OutcomeUnknown
 from bide.types import State, Stats
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from bide.core.when import Planned, planned_at
+from bide.core.times import Planned, planned_at
 from bide.engines.base import NewMessage
 
 FIRST = "bide-first"

@@ -24,7 +24,7 @@ from typing import Any, Self, Unpack
 
 import msgspec
 
-from bide.core.when import duration_ms, instant_ms
+from bide.core.times import duration_ms, instant_ms
 from bide.engines.base import Claim, End, Ended, Hold
 from bide.prove.operation import (
     Batch,

@@ -7,7 +7,7 @@ from typing import Any, Generic, Self, TypeVar
 import msgspec
 
 from bide.core.options import MAX_ATTEMPTS
-from bide.core.when import duration_ms, instant_ms
+from bide.core.times import duration_ms, instant_ms
 from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Ended, Hold
 from bide.errors import (
     BadMessage,

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.engines.base import Capabilities
 from bide.prove.record import Record
 

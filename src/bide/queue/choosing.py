@@ -5,8 +5,8 @@ from collections.abc import Hashable, Iterable
 from typing import NamedTuple, TypeVar
 
 from bide.core import options
-from bide.core.amounts import plural
-from bide.core.when import duration_ms
+from bide.core.formats import plural
+from bide.core.times import duration_ms
 from bide.engines.base import Scanned, Stored, Swept, as_one
 from bide.errors import BadOption, BideError, ConfirmTimeout, OutcomeUnknown, Unavailable
 from bide.types import Page, Stats, Where

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from bide.core import options
 from bide.core.codec import Codec, Encoded, Json, decode, encode
-from bide.core.when import bounded_instant_ms, duration_ms, life_ms
+from bide.core.times import bounded_instant_ms, duration_ms, life_ms
 from bide.engines.base import Move, NewMessage, Ref, Stored
 from bide.engines.merge import listed
 from bide.errors import BadMessage, BadOption, BadTime, TooLarge

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from weakref import WeakSet
 
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.engines.base import MAX_BATCH, OPERATION_MS, NewMessage
 from bide.engines.registry import Source
 from bide.engines.sync import Engine

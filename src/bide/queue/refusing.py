@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bide.core.when import MAX_DELAY_MS, check_longest
+from bide.core.times import MAX_DELAY_MS, check_longest
 from bide.engines.base import Capabilities, NewMessage
 from bide.engines.guard import Rules
 from bide.engines.guard.able import others_can

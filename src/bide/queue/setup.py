@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bide.clock import Clock
 from bide.core import options
 from bide.core.codec import JSON, MAX_BODY, Codec
-from bide.core.when import duration_ms
+from bide.core.times import duration_ms
 from bide.engines import registry
 from bide.engines.base import Settings
 from bide.engines.guard.hooks import Hook

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from bide.core import options
-from bide.core.when import life_ms
+from bide.core.times import life_ms
 from bide.types import Duration
 
 

@@ -9,7 +9,7 @@ from time import monotonic_ns, sleep
 from types import TracebackType
 from typing import Self, TypeVarTuple
 
-from bide.core.when import duration_ms
+from bide.core.times import duration_ms
 from bide.errors import BadOption, BadTime, ConfigError, Unavailable
 from bide.timers.callbacks import CallbackExecutor, CallbackThreads
 from bide.timers.levels import Levels

@@ -6,8 +6,8 @@ import time
 from collections.abc import Awaitable, Callable, Hashable
 from typing import TypeVar
 
-from bide.core.amounts import plural
 from bide.core.backoff import Backoff, exponential, wait_ms
+from bide.core.formats import plural
 from bide.errors import EngineError, Unavailable
 from bide.logs import Log
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from bide.blocking import AsyncApart
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.engines.base import MAX_BATCH
 from bide.errors import EngineError
 from bide.logs import Log

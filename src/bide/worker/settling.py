@@ -7,7 +7,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, End, Ended
 from bide.engines.lots import Ends, Lot, Stretch, done

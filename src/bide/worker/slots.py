@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from bide.core import options
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.engines.base import MAX_BATCH, SWEEP
 from bide.errors import BadOption
 

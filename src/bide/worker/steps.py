@@ -8,7 +8,7 @@ import time
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Protocol
 
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.engines.gates import Held
 from bide.errors import EngineError
 from bide.logs import Log

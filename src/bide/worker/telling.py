@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.logs import Log
 from bide.queue import AsyncDelivery
 from bide.queue.run.message import about, name

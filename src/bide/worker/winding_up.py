@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.engines.base import End
 from bide.logs import Log
 from bide.queue.batching import LOOK

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from bide.core import options
-from bide.core.when import duration_ms, lease_ms
+from bide.core.times import duration_ms, lease_ms
 from bide.errors import BadOption, ConfigError
 from bide.logs import Log
 from bide.queue import AsyncQueue, Queue

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from bide.core.when import MAX_DELAY_MS
+from bide.core.times import MAX_DELAY_MS
 from bide.engines.base import NewMessage, Past, Stored
 from bide.queue.deliveries import attempts_left
 

@@ -18,7 +18,7 @@ from bide.adopt.queue.moved_message import AWAY, Able, brought_back, crc_in, has
 from bide.adopt.queue.notes import Batch, Mark, mark_of
 from bide.adopt.queue.on_the_way import ENDED, Log, OtherMove
 from bide.adopt.source import Entries, Found, Held, Names, Refused
-from bide.core.when import MAX_DELAY_MS
+from bide.core.times import MAX_DELAY_MS
 from bide.engines.base import Move, NewMessage, Past, Ref, Stored
 from bide.types import RescheduleResult
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from bide.adopt.queue.moved_message import fingerprint
-from bide.core.amounts import plural, span
-from bide.core.when import MAX_DELAY_MS
+from bide.core.formats import plural, span
+from bide.core.times import MAX_DELAY_MS
 from bide.engines.base import MAX_BATCH, Condition, Finding, Ref, Stored
 from bide.queue.choosing import complete
 from bide.queue.schedules.records import MOVING

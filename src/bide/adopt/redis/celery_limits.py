@@ -11,7 +11,7 @@ import msgspec
 from bide.adopt.redis.celery_task import Task
 from bide.adopt.redis.celery_workers import Workers
 from bide.adopt.source import Unreadable
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.errors import ConfigError
 
 SPARE = 0.98  # of what workers remember: other programs revoke tasks, too

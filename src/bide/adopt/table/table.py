@@ -14,7 +14,7 @@ from bide.adopt.source import Entries, Found, Held, Names, Refused, Unreadable, 
 from bide.adopt.table.database import Database, Row
 from bide.adopt.table.rows import Columns, known, message, plain
 from bide.adopt.table.sql import named_in
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.errors import BideError, ConfigError
 
 SIDE = "create table if not exists bide_adopt (name text primary key, source text not null, taken bigint not null, entry text)"

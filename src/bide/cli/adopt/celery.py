@@ -10,7 +10,7 @@ from bide.cli.adopt.task_options import UNKEYED, TaskOptions
 from bide.cli.exits import WrongUsage
 from bide.cli.options import Section, parse_duration
 from bide.cli.queues import QueueOptions
-from bide.core.when import duration_ms
+from bide.core.times import duration_ms
 
 if TYPE_CHECKING:
     from bide.adopt.source import Source

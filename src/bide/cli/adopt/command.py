@@ -9,7 +9,7 @@ from bide.cli.adopt.running import NOTHING, carry_out, has_seen_nothing, left_th
 from bide.cli.exits import Exit, WrongUsage
 from bide.cli.output import echo, echo_json, note
 from bide.cli.queues import QueueOptions
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.errors import MissingExtra
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from bide.adopt.adopting import destination_of
 from bide.adopt.doubt import SURE
 from bide.adopt.source import is_for_another
-from bide.core.amounts import plural
+from bide.core.formats import plural
 
 if TYPE_CHECKING:
     from bide.adopt.source import Held

@@ -11,8 +11,8 @@ from bide.cli.exits import WrongUsage
 from bide.cli.options import Section, parse_duration
 from bide.cli.output import note
 from bide.cli.queues import QueueOptions
-from bide.core.amounts import plural
-from bide.core.when import duration_ms
+from bide.core.formats import plural
+from bide.core.times import duration_ms
 
 if TYPE_CHECKING:
     from bide.adopt.rabbitmq.ttl import TTLQueue

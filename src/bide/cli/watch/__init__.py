@@ -11,8 +11,8 @@ from bide.cli.exits import Exit
 from bide.cli.options import JsonLines, Section, Topics, parse_duration
 from bide.cli.output import echo_json, flush, is_terminal, now_ms
 from bide.cli.queues import QueueOptions
-from bide.core import json_shapes
-from bide.core.when import duration_ms
+from bide.core import formats
+from bide.core.times import duration_ms
 from bide.errors import ConfigError, EngineError, Unsupported
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _lines(options: QueueOptions, topic: str | None, every: float, *, once: bool
             except EngineError as error:
                 if once:
                     raise
-                echo_json({**json_shapes.instant("at", now_ms()), "error": str(error)})
+                echo_json({**formats.instant("at", now_ms()), "error": str(error)})
             else:
                 echo_json(look.json())
             flush()

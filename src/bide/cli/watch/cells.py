@@ -3,7 +3,7 @@
 from bide.cli.output import LATE, relative
 from bide.cli.topics import count, overdue
 from bide.cli.watch.looking import Look, by_worker
-from bide.core.amounts import plural, span
+from bide.core.formats import plural, span
 from bide.types import Info, Stats
 
 TOPICS = ("topic", "scheduled", "ready", "leased", "dead", "change", "overdue", "next due")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bide.cli.output import now_ms
 from bide.cli.sweep import topic_pattern
-from bide.core import json_shapes
+from bide.core import formats
 from bide.types import Info, Stats
 
 if TYPE_CHECKING:
@@ -59,16 +59,16 @@ class Look(NamedTuple):
 
     def json(self) -> dict[str, Any]:
         return {
-            **json_shapes.instant("at", self.at),
+            **formats.instant("at", self.at),
             "topics": [
-                {**json_shapes.stats(topic, counts), "change": self.changes.get(topic)} for topic, counts in self.topics.items()
+                {**formats.stats(topic, counts), "change": self.changes.get(topic)} for topic, counts in self.topics.items()
             ],
             "workers": [
                 {
                     "worker": each.worker,
                     "topic": each.topic,
                     "messages": each.messages,
-                    **json_shapes.instant("since", each.oldest.leased_since),
+                    **formats.instant("since", each.oldest.leased_since),
                 }
                 for each in self.running
             ],

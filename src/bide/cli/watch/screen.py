@@ -14,7 +14,7 @@ from bide.cli.queues import QueueOptions
 from bide.cli.watch import cells
 from bide.cli.watch.fitting import fitted
 from bide.cli.watch.looking import Look, Looking
-from bide.core.amounts import plural, span
+from bide.core.formats import plural, span
 from bide.errors import EngineError
 
 if TYPE_CHECKING:

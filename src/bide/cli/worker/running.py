@@ -16,7 +16,7 @@ from bide.cli.output import note
 from bide.cli.worker import health, logs
 from bide.cli.worker.load import WorkerOptions, check_processes, check_slots, load_target, make_worker
 from bide.cli.worker.reload import reloaded
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.logs import Log
 from bide.worker import Worker
 from bide.worker.ending import end_process, flush, give_time

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence, Sized
 
-from bide.core.when import MAX_DELAY_MS, check_longest
+from bide.core.times import MAX_DELAY_MS, check_longest
 from bide.engines.base import MAX_BATCH, Capabilities, Condition, Move, NewMessage, Ref, Seen
 from bide.engines.each import raise_first
 from bide.engines.guard.able import others_can

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from bide.clock import MS
-from bide.core.when import Dues, Planned, check_delay, planned
+from bide.core.times import Dues, Planned, check_delay, planned
 from bide.engines.base import OPERATION_MS, Condition, Move, NewMessage, Ref, Seen, Swept, operation_of, period_of
 from bide.engines.debounce import bounded, later_of
 from bide.engines.memory.store import Store

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from bide.clock import MS
-from bide.core.when import due_time
+from bide.core.times import due_time
 from bide.engines.base import Claim, End, Ended, Hold, Tended
 from bide.engines.memory.change import forget_operations, forget_periods
 from bide.engines.memory.store import Store

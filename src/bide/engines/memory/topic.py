@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from bide.core.when import Planned, reached_at
+from bide.core.times import Planned, reached_at
 from bide.engines.base import Claimed, NewMessage, Stored, claim_time
 from bide.types import State, Stats
 

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import psycopg
 
-from bide.core import amounts
+from bide.core import formats
 from bide.engines.base import Finding
 from bide.engines.postgres.failures import translated
 from bide.engines.postgres.layout import OURS, named
@@ -169,7 +169,7 @@ class _Examination:
         oldest = self._rows("transactions")
         whose = "" if (True,) in self._rows("sees all") else " of this user; to see all, grant it the role pg_read_all_stats"
         for pid, user, program, state, seconds in oldest:
-            what = f"{amounts.span(seconds)}: pid {pid}, user {user}, program {program or 'unnamed'}, {state}"
+            what = f"{formats.span(seconds)}: pid {pid}, user {user}, program {program or 'unnamed'}, {state}"
             advice = "messages that ended since it began can't be cleaned up, and slow claims down: commit it or end it"
             yield _judged("oldest transaction", what, "warn", advice, when=seconds > OLD_TRANSACTION)
         if not oldest:
@@ -177,7 +177,7 @@ class _Examination:
         for count, seconds in self._rows("prepared"):
             advice = "a forgotten prepared transaction keeps rows from being cleaned up: see pg_prepared_xacts"
             if count:
-                what = f"{count}, the oldest for {amounts.span(seconds) or '0 s'}"
+                what = f"{count}, the oldest for {formats.span(seconds) or '0 s'}"
                 yield _judged("prepared transactions", what, "warn", advice, when=seconds > OLD_TRANSACTION)
         for (name,) in self._rows("slots"):
             advice = (
@@ -192,9 +192,9 @@ class _Examination:
         for name, live, dead, size, indexes, vacuumed in self._rows("tables"):
             if name not in ("message", "dead", "answer"):
                 continue
-            when = "never vacuumed" if vacuumed is None else f"vacuumed {amounts.span(vacuumed) or '0 s'} ago"
-            rows = f"{amounts.plural(live, 'row')}, {dead:,} dead"
-            what = f"{rows}, {amounts.size(size)} of which {amounts.size(indexes)} are indexes; {when}"
+            when = "never vacuumed" if vacuumed is None else f"vacuumed {formats.span(vacuumed) or '0 s'} ago"
+            rows = f"{formats.plural(live, 'row')}, {dead:,} dead"
+            what = f"{rows}, {formats.size(size)} of which {formats.size(indexes)} are indexes; {when}"
             advice = "autovacuum can't keep up, or an old transaction hinders it"
             yield _judged(f"table {name}", what, "warn", advice, when=dead > FEW and dead > MANY_DEAD * (live + dead))
 
@@ -222,7 +222,7 @@ class _Examination:
         for clock, engine in self._rows("times"):
             ahead = engine - clock
             advice = "the server's clock was set back: bide's time runs at half speed until the two agree"
-            what = "as the server's clock" if ahead < 1 else f"{amounts.span(ahead)} ahead of the server's clock"
+            what = "as the server's clock" if ahead < 1 else f"{formats.span(ahead)} ahead of the server's clock"
             yield _judged("engine time", what, "warn", advice, when=ahead > CLOCKS_APART)
         found = self._rows("overdue")
         if not found:
@@ -230,7 +230,7 @@ class _Examination:
         for (seconds,) in found:
             overdue = max(0.0, float(seconds or 0))
             advice = "nobody receives it: is a worker running?"
-            yield _judged("oldest overdue", amounts.span(overdue) or "none", "warn", advice, when=overdue > LATE)
+            yield _judged("oldest overdue", formats.span(overdue) or "none", "warn", advice, when=overdue > LATE)
 
 
 def _judged(name: str, value: str, level: Level, advice: str, *, when: bool) -> Finding:

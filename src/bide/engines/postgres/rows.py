@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from bide.core.when import MAX_DELAY_MS
+from bide.core.times import MAX_DELAY_MS
 from bide.engines.base import (
     Claim,
     Claimed,

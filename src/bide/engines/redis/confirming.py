@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.engines.redis.failures import lacking
 from bide.errors import ConfigError
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import redis.exceptions as theirs
 
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.engines.redis import astray
 from bide.engines.redis.protocol.encoding import LAYOUT, SPREAD
 from bide.engines.redis.redaction import redacted

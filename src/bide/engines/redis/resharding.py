@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.engines.base import Swept
 from bide.engines.redis.failures import REMEMBERED, OtherSpread
 from bide.engines.redis.namespace import Namespace

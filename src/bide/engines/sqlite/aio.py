@@ -4,7 +4,7 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
-from bide.core.when import Dues
+from bide.core.times import Dues
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import (
     MAX_BATCH,

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from bide.clock import MS
-from bide.core.when import Dues, Planned, check_delay, planned
+from bide.core.times import Dues, Planned, check_delay, planned
 from bide.engines.base import MAX_BATCH, OPERATION_MS, Condition, Move, NewMessage, Ref, Seen, Swept, operation_of, period_of
 from bide.engines.debounce import bounded, later_of
 from bide.engines.merge import joined

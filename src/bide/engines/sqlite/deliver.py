@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bide.clock import MS
-from bide.core.when import due_time
+from bide.core.times import due_time
 from bide.engines.base import Claim, Claimed, End, Ended, Hold, Ref, Tended
 from bide.engines.sqlite.change import forget_operations
 from bide.engines.sqlite.dead_letters import bury, drop_dead, keep_trace

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from bide.clock import MS
-from bide.core import amounts
+from bide.core import formats
 from bide.core.rate import Spending
 from bide.engines.base import Finding
 from bide.engines.sqlite import file
@@ -87,14 +87,14 @@ def _inside(connection: sqlite3.Connection, path: str) -> Iterator[Finding]:
     yield Finding("synchronous", "full for what is sent and ended, normal for leases")
     yield _judged("journal_mode", journal, "bad", "set it back: pragma journal_mode = wal", when=journal != "wal")
     pages, free, size = int(pragma("page_count")), int(pragma("freelist_count")), int(pragma("page_size"))
-    yield Finding("size", amounts.size(pages * size))
+    yield Finding("size", formats.size(pages * size))
     yield Finding(
         "free",
-        f"{amounts.size(free * size)} in {amounts.plural(free, 'page')}, used for what comes next or given back by upkeep",
+        f"{formats.size(free * size)} in {formats.plural(free, 'page')}, used for what comes next or given back by upkeep",
     )
     wal = _size(path + "-wal")
     advice = "something reads for very long and keeps it from being cut"
-    yield _judged("wal", amounts.size(wal), "warn", advice, when=wal > LONG_WAL)
+    yield _judged("wal", formats.size(wal), "warn", advice, when=wal > LONG_WAL)
 
 
 def _messages(connection: sqlite3.Connection, now_ms: int) -> Iterator[Finding]:
@@ -106,7 +106,7 @@ def _messages(connection: sqlite3.Connection, now_ms: int) -> Iterator[Finding]:
     ).fetchone()
     overdue = 0.0 if oldest is None else max(0.0, (now_ms - oldest) / 1000)
     advice = "nobody receives it: is a worker running?"
-    yield _judged("oldest overdue", amounts.span(overdue) or "none", "warn", advice, when=overdue > 60)
+    yield _judged("oldest overdue", formats.span(overdue) or "none", "warn", advice, when=overdue > 60)
 
 
 def _judged(name: str, value: str, level: Literal["warn", "bad"], advice: str, *, when: bool) -> Finding:

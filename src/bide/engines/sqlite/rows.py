@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from bide.core.when import Planned
+from bide.core.times import Planned
 from bide.engines.base import Claimed, End, Stored, claim_time
 from bide.types import State
 

@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any, NamedTuple, Protocol
 
 from bide.clock import MS, Clock
-from bide.core.when import reached_at
+from bide.core.times import reached_at
 from bide.engines.base import Ref
 from bide.engines.sqlite.clock import EngineTime
 from bide.engines.sqlite.rows import LEVELS, PENDING, Known, private_id

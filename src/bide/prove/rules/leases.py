@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import TypeAlias
 
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.prove.facts import LOST_CLAIMS, ROLLBACK, Act, Delivered, Facts, Message
 from bide.prove.report import Findings, Terms
 from bide.prove.rules.times import MS, made, slack

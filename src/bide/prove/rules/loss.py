@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.prove.facts import LOST_CLAIMS, Act, Facts, Look, Message
 from bide.prove.report import Findings, Terms
 

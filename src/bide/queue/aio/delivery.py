@@ -10,7 +10,7 @@ from typing import Any
 from bide.clock import moment
 from bide.core.backoff import DEFAULT
 from bide.core.codec import JSON
-from bide.core.when import check_longest, duration_ms, lease_ms
+from bide.core.times import check_longest, duration_ms, lease_ms
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claimed, End, Ended, Hold, Verdict
 from bide.errors import LeaseLost

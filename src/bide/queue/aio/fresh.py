@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeAlias, TypeVar
 
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, SWEEP, End
 from bide.errors import BideError, EngineError, Unavailable

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Never
 
 from bide.blocking import AsyncApart
-from bide.core.when import duration_ms
+from bide.core.times import duration_ms
 from bide.errors import BadOption
 from bide.queue.aio.session import AsyncSession
 from bide.queue.tasks.habits import MESSAGES, no_option

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from bide.core import options
-from bide.core.when import duration_ms, lease_ms
+from bide.core.times import duration_ms, lease_ms
 from bide.engines.gates import Entered, Entry, Held
 from bide.errors import BadOption, BideError, Locked, LockLost, Unavailable
 from bide.logs import Log

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
-from bide.core.amounts import plural
 from bide.core.codec import JSON, decode
+from bide.core.formats import plural
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claim, Claimed, End, Ended, Hold
 from bide.engines.lots import Lot

@@ -4,7 +4,7 @@
 import time
 from collections.abc import Mapping
 
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Window
 from bide.errors import QueueFull

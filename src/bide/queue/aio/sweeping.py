@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Seque
 from functools import partial
 from typing import TypeAlias
 
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Ref, Stored, Swept, as_one
 from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown

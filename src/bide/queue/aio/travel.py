@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from bide.blocking import AsyncApart
 from bide.clock import ManualClock
-from bide.core.when import duration_ms
+from bide.core.times import duration_ms
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.errors import ConfigError

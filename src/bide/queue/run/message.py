@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from operator import methodcaller
 from typing import Any, Literal, TypeAlias
 
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.core.options import MAX_ATTEMPTS
 from bide.engines.base import Claimed, End
 from bide.engines.lots import Lot, done

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from bide.core.schedule import Schedule
+from bide.core.cron import Schedule
 from bide.engines.base import Move, NewMessage, Ref, Stored
 from bide.queue.deliveries import PLANNED, planned_of
 from bide.queue.envelope import Envelope

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from bide.core import options
-from bide.core.schedule import Missed, Schedule, Timing, interval
-from bide.core.when import duration_ms, instant_ms
+from bide.core.cron import Missed, Schedule, Timing, interval
+from bide.core.times import duration_ms, instant_ms
 from bide.errors import BadOption, ConfigError, MissingExtra
 from bide.queue.tasks.definition import Definition
 from bide.types import Duration

@@ -1,6 +1,6 @@
 """Schedules as users see them."""
 
-from bide.core.schedule import Timing
+from bide.core.cron import Timing
 from bide.engines.base import Stored
 from bide.errors import BadOption
 from bide.queue.deliveries import planned_of

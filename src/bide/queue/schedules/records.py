@@ -12,8 +12,8 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from bide.clock import moment
-from bide.core.schedule import Called, Schedule, Timing
-from bide.core.when import MAX_DELAY_MS
+from bide.core.cron import Called, Schedule, Timing
+from bide.core.times import MAX_DELAY_MS
 from bide.engines.base import Claimed, NewMessage, Ref, Stored
 from bide.errors import BadMessage, ConfigError
 from bide.logs import Log

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeAlias, TypeVar
 
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.engines.base import MAX_BATCH, SWEEP, End
 from bide.engines.sync import Engine
 from bide.errors import BideError, EngineError, Unavailable

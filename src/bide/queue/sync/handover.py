@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.engines.base import Claim, Claimed, End
 from bide.engines.each import error_of_each
 from bide.engines.guard.hooks import BadHook

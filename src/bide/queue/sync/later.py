@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Never
 
 from bide.blocking import Apart
-from bide.core.when import duration_ms
+from bide.core.times import duration_ms
 from bide.errors import BadOption
 from bide.queue.sync.session import Session
 from bide.queue.tasks.habits import MESSAGES, no_option

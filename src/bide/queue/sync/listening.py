@@ -4,7 +4,7 @@
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.engines.base import SWEEP, Hold
 from bide.errors import Unavailable
 from bide.logs import Log

@@ -4,7 +4,7 @@
 from collections.abc import Iterable, Sequence
 
 from bide.core.backoff import DEFAULT
-from bide.core.when import check_longest, duration_ms
+from bide.core.times import check_longest, duration_ms
 from bide.engines.base import End, Ended
 from bide.errors import BadOption, ConfirmTimeout, OutcomeUnknown
 from bide.queue.collected import Collected

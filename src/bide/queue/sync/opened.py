@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from bide.blocking import Apart
-from bide.core.when import duration_ms
+from bide.core.times import duration_ms
 from bide.engines.base import Claimed, End, Ended, Move, NewMessage, Ref
 from bide.engines.sync import Engine
 from bide.errors import BadOption

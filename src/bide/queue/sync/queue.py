@@ -10,7 +10,7 @@ from bide.blocking import Apart
 from bide.clock import Clock
 from bide.core import options
 from bide.core.codec import JSON, MAX_BODY, Codec
-from bide.core.when import duration_ms, lease_ms
+from bide.core.times import duration_ms, lease_ms
 from bide.engines.base import MAX_BATCH, Capabilities, Finding
 from bide.engines.guard.hooks import Hook
 from bide.errors import BadOption, BadTime

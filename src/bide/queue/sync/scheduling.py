@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from bide.core import options
-from bide.core.schedule import Missed
+from bide.core.cron import Missed
 from bide.engines.base import MAX_BATCH, Stored
 from bide.errors import BadOption, ConfigError
 from bide.queue.bound import Bound, P, R

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Hashable, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.engines.base import MAX_BATCH, Ref, Stored, Swept, as_one
 from bide.engines.sync import Engine
 from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown

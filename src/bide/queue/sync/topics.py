@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from bide.clock import moment
 from bide.core import options
-from bide.core.when import bounded_instant_ms, check_delay, duration_ms
+from bide.core.times import bounded_instant_ms, check_delay, duration_ms
 from bide.engines.base import MAX_BATCH, Window
 from bide.errors import BadOption, BadTime
 from bide.queue.choosing import Choice

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from bide.blocking import Apart
 from bide.clock import ManualClock
-from bide.core.when import duration_ms
+from bide.core.times import duration_ms
 from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.engines.sync import Engine
 from bide.errors import ConfigError

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, get_args
 
 from bide.core import options
 from bide.core.backoff import USUAL, Backoff
-from bide.core.when import duration_ms
+from bide.core.times import duration_ms
 from bide.errors import BadOption, BadTime, ConfigError
 from bide.queue.deliveries import noting
 from bide.queue.tasks.arguments import Arguments

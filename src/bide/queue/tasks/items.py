@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from bide.core import options
-from bide.core.when import duration_ms
+from bide.core.times import duration_ms
 from bide.errors import BadOption, ConfigError
 from bide.queue.tasks.arguments import Arguments, Unfit
 from bide.types import Duration

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from bide.core import options
 from bide.core.rate import Rate
-from bide.core.when import duration_ms
+from bide.core.times import duration_ms
 from bide.errors import BadOption, BadTime
 from bide.queue.tasks.arguments import Unread
 from bide.types import Duration

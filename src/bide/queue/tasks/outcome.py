@@ -3,9 +3,9 @@
 import random
 from typing import NamedTuple
 
-from bide.core.amounts import plural
 from bide.core.backoff import USUAL, wait_ms
-from bide.core.when import MAX_DELAY_MS, duration_ms
+from bide.core.formats import plural
+from bide.core.times import MAX_DELAY_MS, duration_ms
 from bide.engines.base import Claimed, Verdict
 from bide.errors import Locked
 from bide.logs import Log

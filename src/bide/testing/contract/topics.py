@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bide.core.when import MAX_DELAY_MS
+from bide.core.times import MAX_DELAY_MS
 from bide.engines.base import NewMessage, Stored, Swept
 from bide.errors import BadOption, BadTime
 from bide.testing.contract.bench import LEASE, Bench, bodies, needs

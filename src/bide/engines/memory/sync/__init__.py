@@ -3,7 +3,7 @@
 
 from collections.abc import Collection, Sequence
 
-from bide.core.when import Dues
+from bide.core.times import Dues
 from bide.engines.base import (
     MAX_BATCH,
     Capabilities,

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bide.core.when import MAX_DELAY_MS
+from bide.core.times import MAX_DELAY_MS
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import (
     MAX_BATCH,

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from bide.core.when import due_time
+from bide.core.times import due_time
 from bide.engines.base import (
     MAX_BATCH,
     Capabilities,

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from bide.core.amounts import plural, span
+from bide.core.formats import plural, span
 from bide.engines.base import Finding
 from bide.engines.rabbitmq.doctor.look import Counts
 from bide.engines.rabbitmq.doctor.seen import MOST_TOPICS, Seen

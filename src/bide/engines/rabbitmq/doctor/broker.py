@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator
 
-from bide.core.amounts import span
+from bide.core.formats import span
 from bide.engines.base import Finding
 from bide.engines.rabbitmq.doctor.probe import SOON
 from bide.engines.rabbitmq.doctor.seen import Seen

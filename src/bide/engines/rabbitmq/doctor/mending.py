@@ -4,7 +4,7 @@ import asyncio
 
 from pamqp.commands import Basic
 
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.engines.base import Finding
 from bide.engines.rabbitmq.aio import topology
 from bide.engines.rabbitmq.aio.line import AsyncLine

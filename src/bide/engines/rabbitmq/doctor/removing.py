@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.engines.rabbitmq.aio.line import AsyncLine
 from bide.engines.rabbitmq.doctor.apart import done_apart
 from bide.engines.rabbitmq.doctor.look import Counts, Look

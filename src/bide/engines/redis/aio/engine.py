@@ -8,7 +8,7 @@ from random import randrange
 
 from msgspec.structs import replace
 
-from bide.core.when import check_delay
+from bide.core.times import check_delay
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import (
     MAX_BATCH,

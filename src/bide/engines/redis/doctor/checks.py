@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import redis.exceptions as theirs
 
-from bide.core.amounts import plural, size, span
+from bide.core.formats import plural, size, span
 from bide.engines.base import Finding
 from bide.engines.redis.doctor.look import Look, refusal, text_of
 from bide.engines.redis.failures import layout_advice

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterator, Sequence
 
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.engines.base import Finding
 from bide.engines.redis import astray
 from bide.engines.redis.client import Address

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
-from bide.core.amounts import size
+from bide.core.formats import size
 from bide.engines.base import Finding
 from bide.engines.redis.confirming import check_disk, confirmation
 from bide.engines.redis.doctor.visits import Refusal, Told

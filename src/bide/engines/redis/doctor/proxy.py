@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import redis.exceptions as theirs
 
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.engines.base import Finding
 from bide.engines.redis.doctor import checks, servers
 from bide.engines.redis.doctor.look import Look, refusal, text_of

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bide.core.amounts import plural, span
+from bide.core.formats import plural, span
 from bide.engines.base import Finding
 from bide.engines.redis import astray
 from bide.engines.redis.client import Address

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import redis.exceptions as theirs
 
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.engines.base import Finding
 from bide.engines.redis.doctor.look import Look, refusal, text_of
 from bide.engines.redis.doctor.view import View, rows

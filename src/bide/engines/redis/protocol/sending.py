@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from bide.core.when import MAX_DELAY_MS, due_time, planned
+from bide.core.times import MAX_DELAY_MS, due_time, planned
 from bide.engines.base import Condition, Move, NewMessage, Past, Ref, Seen
 from bide.engines.redis.protocol import Arg
 from bide.engines.redis.protocol.encoding import (

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from msgspec.structs import replace
 
 from bide.clock import moment
-from bide.core.schedule import Schedule
+from bide.core.cron import Schedule
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claimed, NewMessage, Ref, Stored
 from bide.logs import Log

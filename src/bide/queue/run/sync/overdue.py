@@ -3,7 +3,7 @@
 
 from collections.abc import Hashable, Sequence
 
-from bide.core.amounts import plural
+from bide.core.formats import plural
 from bide.engines.base import ANY_PART, MAX_BATCH, Claimed, Ref
 from bide.engines.gates import Spend
 from bide.engines.sync import Engine
