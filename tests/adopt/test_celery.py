@@ -11,12 +11,11 @@ import pytest
 import redis
 
 from bide import Queue
-from bide.adopt.adopting import Adoption
-from bide.adopt.arguments import TaskShape
+from bide.adopt.adoption import Adoption
 from bide.adopt.redis.celery import celery
-from bide.adopt.redis.celery_limits import Rules
+from bide.adopt.redis.celery_tasks import Rules
 from bide.adopt.redis.server import Server
-from bide.adopt.shaping import Shape
+from bide.adopt.shape import Shape, TaskShape
 from bide.core.times import MAX_DELAY_MS
 from bide.errors import QueueFull
 from tests.adopt.celery_worker import Worker, delivered, envelope, queued

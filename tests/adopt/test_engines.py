@@ -8,10 +8,10 @@ import pytest
 import redis
 
 from bide import Queue
-from bide.adopt.adopting import Adoption
+from bide.adopt.adoption import Adoption
+from bide.adopt.redis.plain import SortedSet
 from bide.adopt.redis.server import Server
-from bide.adopt.redis.zset import SortedSet
-from bide.adopt.shaping import Shape
+from bide.adopt.shape import Shape
 from tests.adopt.reading import everything
 from tests.adopt.test_resuming import Killed, die, orders
 from tests.cli.running import Bide

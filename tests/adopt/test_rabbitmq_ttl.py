@@ -14,11 +14,11 @@ import pytest
 from pamqp.commands import Basic
 
 from bide import Queue
-from bide.adopt.adopting import Adoption, destination_of
+from bide.adopt.adoption import Adoption, destination_of
 from bide.adopt.rabbitmq.letter import Letter, Waits, due
 from bide.adopt.rabbitmq.notebook import Notebook
 from bide.adopt.rabbitmq.ttl import TTLQueue, opened
-from bide.adopt.shaping import Shape
+from bide.adopt.shape import Shape
 from bide.errors import QueueFull, Unavailable
 from tests.adopt.reading import URL, everything
 from tests.cli.running import Bide

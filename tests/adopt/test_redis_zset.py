@@ -9,10 +9,9 @@ import pytest
 import redis
 
 from bide import Queue
-from bide.adopt.redis.jobs import Jobs
+from bide.adopt.redis.plain import Jobs, SortedSet
 from bide.adopt.redis.server import Server
-from bide.adopt.redis.zset import SortedSet
-from bide.adopt.shaping import Shape
+from bide.adopt.shape import Shape
 from tests.adopt.reading import URL, everything
 from tests.cli.running import Bide
 

@@ -10,13 +10,12 @@ import pytest
 import redis
 
 from bide import Queue
-from bide.adopt.adopting import Adoption
+from bide.adopt.adoption import Adoption
 from bide.adopt.redis.bullmq import BullMQ
-from bide.adopt.redis.list import ReadyList
+from bide.adopt.redis.plain import ReadyList, SortedSet
 from bide.adopt.redis.server import Server
-from bide.adopt.redis.taking import Waiting
-from bide.adopt.redis.zset import SortedSet
-from bide.adopt.shaping import Shape
+from bide.adopt.redis.take import Waiting
+from bide.adopt.shape import Shape
 from bide.errors import OutcomeUnknown, QueueFull
 from tests.adopt.reading import URL, everything
 from tests.cli.running import Bide
@@ -211,7 +210,7 @@ def fill_bullmq(client: redis.Redis) -> None:
 
 
 def zset(url: str) -> Waiting:
-    from bide.adopt.redis.jobs import Jobs
+    from bide.adopt.redis.plain import Jobs
 
     server = Server(url)
     return SortedSet(server, "key", Shape(topic="t"), jobs=Jobs(server, "jobs"))

@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 import redis
 
-from bide.adopt.arguments import TaskShape
 from bide.adopt.redis.celery import celery
-from bide.adopt.redis.celery_limits import Rules
-from bide.adopt.redis.rights import CLUSTER, RIGHTS, lacking, lacks
+from bide.adopt.redis.celery_tasks import Rules
 from bide.adopt.redis.rq import rq
-from bide.adopt.redis.server import Server
-from bide.adopt.shaping import Shape
+from bide.adopt.redis.server import CLUSTER, RIGHTS, Server, lacking, lacks
+from bide.adopt.shape import Shape, TaskShape
 from bide.adopt.source import Source
 from bide.errors import ConfigError, EngineError
 from tests.adopt import test_resuming

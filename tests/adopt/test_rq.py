@@ -11,11 +11,10 @@ import pytest
 import redis
 
 from bide import Queue
-from bide.adopt.adopting import Adoption
-from bide.adopt.arguments import TaskShape
+from bide.adopt.adoption import Adoption
 from bide.adopt.redis.rq import _Jobs, rq
 from bide.adopt.redis.server import Server
-from bide.adopt.shaping import Shape
+from bide.adopt.shape import Shape, TaskShape
 from bide.core.times import MAX_DELAY_MS
 from tests.adopt.reading import URL, everything
 from tests.cli.running import Bide

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bide.adopt.several import Several
+from bide.adopt.adoption import Several
 from bide.adopt.source import Entries, Found, Held, Names
 from bide.engines.base import NewMessage
 

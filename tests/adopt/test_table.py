@@ -12,11 +12,10 @@ import psycopg
 import pytest
 
 from bide import Queue
-from bide.adopt.adopting import Adoption
-from bide.adopt.shaping import Shape
-from bide.adopt.table.opening import database
+from bide.adopt.adoption import Adoption
+from bide.adopt.shape import Shape
 from bide.adopt.table.rows import Columns
-from bide.adopt.table.table import Statements, Table
+from bide.adopt.table.table import Statements, Table, database
 from tests.adopt.reading import URL, everything
 from tests.cli.running import Bide
 

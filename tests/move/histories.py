@@ -19,8 +19,8 @@ import msgspec
 from msgspec import json
 
 from bide import Queue
-from bide.adopt import adopting
-from bide.adopt.queue.moved_message import YEAR
+from bide.adopt import adoption
+from bide.adopt.queue.messages import YEAR
 from bide.engines.base import Move, NewMessage, Ref, Stored
 from bide.queue.schedules.records import MOVING
 from bide.types import CancelResult, RescheduleResult
@@ -244,7 +244,7 @@ def _differences(stored: Stored, kept: Kept) -> "Sequence[str]":
 def played(seed: int, kinds: Collection[str]) -> History:
     """One to four runs at which something happens, and then runs until nothing is left to do."""
     history = History(seed, shards=kinds in SHARDED)
-    with patch.object(adopting, "ThreadPoolExecutor", lambda *_: Hands(history.chance)):
+    with patch.object(adoption, "ThreadPoolExecutor", lambda *_: Hands(history.chance)):
         _play(history, kinds)
     history.judge()
     return history

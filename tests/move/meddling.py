@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bide.adopt.queue.moved_message import Able
-from bide.adopt.queue.moving import QueueSource
+from bide.adopt.queue.messages import Able
+from bide.adopt.queue.move import QueueSource
 
 
 class Killed(BaseException):

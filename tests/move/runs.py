@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import json
 from msgspec.structs import replace
 
-from bide.adopt.adopting import Adoption
-from bide.adopt.queue.listing import TOO_FAR
-from bide.adopt.queue.moved_message import Able
-from bide.adopt.queue.moving import QueueSource
+from bide.adopt.adoption import Adoption
+from bide.adopt.queue.messages import TOO_FAR, Able
+from bide.adopt.queue.move import QueueSource
 from bide.engines.base import NewMessage
 from bide.errors import BideError, OutcomeUnknown, QueueFull, Unavailable
 from bide.types import Sent

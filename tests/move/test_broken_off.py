@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from bide import Queue
-from bide.adopt.adopting import Adoption
-from bide.adopt.doubt import InDoubt
-from bide.adopt.queue.notes import FOR_GOOD, batches_of, stopped_moves
-from bide.adopt.queue.on_the_way import Log, OtherMove
+from bide.adopt.adoption import Adoption
+from bide.adopt.copies import InDoubt
+from bide.adopt.queue.transfer_log import FOR_GOOD, Log, OtherMove, batches_of, stopped_moves
 from bide.engines.base import Move, NewMessage, Ref
 from bide.errors import OutcomeUnknown, Unavailable
 from bide.queue.schedules.records import MOVING

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from bide import Queue
-from bide.adopt.doubt import InDoubt
+from bide.adopt.copies import InDoubt
 from bide.types import CancelResult
 from tests.move.meddling import Before, Killed, die, source_of
 from tests.move.test_meanwhile import bodies, moving, run
@@ -227,7 +227,7 @@ def test_what_was_changed_too_long_ago_is_not_taken_back(old: Queue, new: Queue,
     source.finishing = dies
     with pytest.raises(Killed):
         run(source, new)
-    monkeypatch.setattr("bide.adopt.adopting.SURE", -1.0)
+    monkeypatch.setattr("bide.adopt.adoption.SURE", -1.0)
     with pytest.raises(InDoubt):
         run(moving(old), new)
     adoption = run(moving(old), new, doubt="send")

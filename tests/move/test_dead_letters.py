@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bide import Queue
-from bide.adopt.queue.notes import stopped_moves
+from bide.adopt.queue.transfer_log import stopped_moves
 from tests.move.meddling import Killed, Lossy, die, source_of
 from tests.move.test_meanwhile import Step, killed, moving, run
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from bide import Outgoing, Queue
-from bide.adopt.adopting import Adoption, destination_of
-from bide.adopt.queue.moved_message import Able
-from bide.adopt.queue.moving import QueueSource
+from bide.adopt.adoption import Adoption, destination_of
+from bide.adopt.queue.messages import Able
+from bide.adopt.queue.move import QueueSource
 from bide.engines.base import Move, Ref
 from bide.queue.schedules.records import MOVING
 from tests.cli.running import Bide

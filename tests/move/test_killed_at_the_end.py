@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from bide import Outgoing, Queue
-from bide.adopt.adopting import Adoption
-from bide.adopt.queue.left import Last, ended_by_others, left_of
-from bide.adopt.queue.moved_message import Able
-from bide.adopt.queue.moving import QueueSource
-from bide.adopt.queue.notes import Batch, Mark, Step
-from bide.adopt.queue.on_the_way import Log
+from bide.adopt.adoption import Adoption
+from bide.adopt.queue.held import Last, ended_by_others, left_of
+from bide.adopt.queue.messages import Able
+from bide.adopt.queue.move import QueueSource
+from bide.adopt.queue.transfer_log import Batch, Log, Mark, Step
 from bide.engines.base import MAX_BATCH
 from bide.errors import Unavailable
 from bide.types import CancelResult

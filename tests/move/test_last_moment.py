@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from bide import Outgoing, Queue
-from bide.adopt import adopting
-from bide.adopt.adopting import Adoption
-from bide.adopt.queue import giving_back
-from bide.adopt.queue.notes import stopped_moves
+from bide.adopt import adoption
+from bide.adopt.adoption import Adoption
+from bide.adopt.queue import move
+from bide.adopt.queue.transfer_log import stopped_moves
 from bide.engines.base import Move, Ref
 from bide.errors import BideError
 from bide.queue.schedules.records import MOVING
@@ -92,10 +92,10 @@ def test_what_is_rescheduled_just_before_it_is_given_back_keeps_that_time(old: Q
 def test_what_a_killed_run_still_does_after_a_give_back_has_no_effect(
     old: Queue, new: Queue, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(giving_back, "QUIET", 0.0)
+    monkeypatch.setattr(move, "QUIET", 0.0)
     sent = send(old, 5)
     late = killed_in(old, new, verb)
-    giving_back.give_all_back(old.session.engine(), "old")
+    move.give_all_back(old.session.engine(), "old")
     late.acts()
     assert {each.due for each in old.messages("mail")} == {each.due for each in sent}
     assert stopped_moves(old.session.engine()) == []
@@ -127,10 +127,10 @@ def test_a_run_that_was_taken_over_and_goes_on_ends_nothing(old: Queue, new: Que
 def test_a_run_that_stood_still_while_its_messages_were_given_back_says_so(
     old: Queue, new: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(giving_back, "QUIET", 0.0)
+    monkeypatch.setattr(move, "QUIET", 0.0)
     sent = send(old, 5)
     engine = old.session.engine()
-    source = source_of(Before(engine, "cancel", lambda: giving_back.give_all_back(engine, "old")))
+    source = source_of(Before(engine, "cancel", lambda: move.give_all_back(engine, "old")))
     with pytest.raises(BideError, match="the other queue may have copies"):
         run(source, new)
     assert source.log.taken_over
@@ -171,12 +171,12 @@ def test_a_run_that_ends_leaves_alone_what_the_next_one_has_begun(old: Queue, ne
 
 def test_a_killed_run_that_is_still_taking_over_hides_nothing(old: Queue, new: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """It gives another time to what is noted, just before the next one does."""
-    monkeypatch.setattr(giving_back, "QUIET", 0.0)
+    monkeypatch.setattr(move, "QUIET", 0.0)
     sent = send(old, 5)
     killed(old, new, "taken")
     late = killed_in(old, new, "reschedule")
     engine: Any = Before(old.session.engine(), "reschedule", late.acts)
-    assert giving_back.give_all_back(engine, "old").messages == 5
+    assert move.give_all_back(engine, "old").messages == 5
     assert {each.due for each in old.messages("mail")} == {each.due for each in sent}
     assert stopped_moves(old.session.engine()) == []
 
@@ -185,7 +185,7 @@ def test_a_run_that_is_killed_late_in_its_pass_is_not_called_old(
     old: Queue, new: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it gave back early is not what it has."""
-    monkeypatch.setattr(adopting, "SURE", 60.0)
+    monkeypatch.setattr(adoption, "SURE", 60.0)
     here = send(old, 2)
     new.send("mail", "theirs", key="k0", delay="2h")
     new.send("mail", "theirs", key="k1", delay="2h")

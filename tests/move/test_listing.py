@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from bide import Outgoing, Queue
-from bide.adopt.queue.listing import FEW, LARGE, Listing
-from bide.adopt.queue.moved_message import Able
-from bide.adopt.queue.moving import QueueSource
+from bide.adopt.queue.messages import FEW, LARGE, Able, Listing
+from bide.adopt.queue.move import QueueSource
 from tests.move.test_meanwhile import moving, run
 
 

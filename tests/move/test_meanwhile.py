@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from bide import Outgoing, Queue
-from bide.adopt.adopting import Adoption
-from bide.adopt.doubt import InDoubt
-from bide.adopt.queue.moved_message import Able
-from bide.adopt.queue.moving import QueueSource
-from bide.adopt.queue.notes import stopped_moves
-from bide.adopt.queue.on_the_way import Log, OtherMove
+from bide.adopt.adoption import Adoption
+from bide.adopt.copies import InDoubt
+from bide.adopt.queue.messages import Able
+from bide.adopt.queue.move import QueueSource
+from bide.adopt.queue.transfer_log import Log, OtherMove, stopped_moves
 from bide.adopt.source import Entries, Found, Names
 from bide.types import CancelResult, Info, RescheduleResult, Sent
 from tests.move.meddling import Killed

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from bide import Outgoing, Queue
-from bide.adopt.queue.moved_message import Able
-from bide.adopt.queue.notes import stopped_moves
-from bide.adopt.queue.on_the_way import OtherMove
+from bide.adopt.queue.messages import Able
+from bide.adopt.queue.transfer_log import OtherMove, stopped_moves
 from bide.types import CancelResult, RescheduleResult, Sent
 from tests.move.meddling import Apart, Before, Killed, die, source_of
 from tests.move.test_meanwhile import Meddled, bodies, nothing, run

@@ -3,8 +3,8 @@
 import pytest
 
 from bide import Queue
-from bide.adopt.adopting import Adoption
-from bide.adopt.queue.on_the_way import OtherMove
+from bide.adopt.adoption import Adoption
+from bide.adopt.queue.transfer_log import OtherMove
 from bide.adopt.source import Found, Held
 from tests.move.meddling import Before, source_of
 from tests.move.test_meanwhile import Meddled, killed, moving, run, send

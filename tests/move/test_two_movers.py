@@ -9,10 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from bide import Outgoing, Queue
-from bide.adopt.queue.moved_message import Able
-from bide.adopt.queue.moving import QueueSource
-from bide.adopt.queue.notes import Batch, batches_of
-from bide.adopt.queue.on_the_way import Log, OtherMove
+from bide.adopt.queue.messages import Able
+from bide.adopt.queue.move import QueueSource
+from bide.adopt.queue.transfer_log import Batch, Log, OtherMove, batches_of
 from bide.adopt.source import Found, Held
 from bide.engines.base import Ref
 from bide.types import CancelResult

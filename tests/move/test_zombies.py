@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bide import Queue
-from bide.adopt.queue.notes import stopped_moves
+from bide.adopt.queue.transfer_log import stopped_moves
 from bide.errors import Unavailable
 from bide.types import CancelResult
 from tests.move.meddling import Before, Killed, Late, source_of

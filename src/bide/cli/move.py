@@ -21,9 +21,9 @@ from bide.errors import ConfigError
 if TYPE_CHECKING:
     import re
 
-    from bide.adopt.adopting import Adoption
-    from bide.adopt.doubt import Doubt
-    from bide.adopt.queue.moving import QueueSource
+    from bide.adopt.adoption import Adoption
+    from bide.adopt.copies import Doubt
+    from bide.adopt.queue.move import QueueSource
     from bide.queue import Queue
     from bide.types import Stats
 
@@ -118,7 +118,7 @@ class Asked(NamedTuple):
 
 
 def _moved(old: "Queue", there: QueueOptions, topics: "re.Pattern[str]", asked: Asked) -> int:
-    from bide.adopt.adopting import Adoption
+    from bide.adopt.adoption import Adoption
 
     with there.open(create=True) as new:
         check(old, new)
@@ -138,7 +138,7 @@ def _moved(old: "Queue", there: QueueOptions, topics: "re.Pattern[str]", asked: 
 
 
 def _given_back(old: "Queue", *, as_json: bool) -> int:
-    from bide.adopt.queue.giving_back import give_all_back
+    from bide.adopt.queue.move import give_all_back
 
     count, destinations = give_all_back(old.session.engine(), old.session.setup.source.shown)
     if as_json:
@@ -156,9 +156,9 @@ def _url(given: str) -> str:
 
 
 def _source(old: "Queue", new: "Queue", topics: "re.Pattern[str]", *, looks: bool = False) -> "QueueSource":
-    from bide.adopt.adopting import destination_of
-    from bide.adopt.queue.moved_message import Able
-    from bide.adopt.queue.moving import QueueSource
+    from bide.adopt.adoption import destination_of
+    from bide.adopt.queue.messages import Able
+    from bide.adopt.queue.move import QueueSource
 
     can = new.capabilities
     able = Able(past=can.past, keys=can.keys, priority=can.priority, longest=can.max_delay, largest=can.max_body)

@@ -8,7 +8,7 @@ from bide.cli.queues import QueueOptions
 from bide.errors import ConfigError, SchemaMismatch, Unavailable
 
 if TYPE_CHECKING:
-    from bide.adopt.queue.moving import QueueSource
+    from bide.adopt.queue.move import QueueSource
     from bide.queue import Queue
 
 
@@ -25,9 +25,8 @@ def check(old: "Queue", new: "Queue") -> None:
 
 def check_the_way_back(old: "Queue", new: "Queue") -> None:
     """What a move in the other direction has on its way is in neither queue for a reader of this one."""
-    from bide.adopt.adopting import destination_of
-    from bide.adopt.queue.notes import destinations
-    from bide.adopt.queue.on_the_way import OtherMove
+    from bide.adopt.adoption import destination_of
+    from bide.adopt.queue.transfer_log import OtherMove, destinations
 
     if new.capabilities.inspect and destination_of(old) in destinations(new.session.engine()):
         raise OtherMove("A move from TO to FROM was stopped on its way, or goes on. First let it end: run that command again.")
@@ -42,8 +41,8 @@ def check_that_they_differ(moving: "QueueSource", new: "Queue") -> None:
 
 def check_the_give_back(old: "Queue", there: QueueOptions) -> None:
     """Raises a BideError if TO is there, and knows what it got, or may do so."""
-    from bide.adopt.adopting import destination_of
-    from bide.adopt.queue.notes import destinations
+    from bide.adopt.adoption import destination_of
+    from bide.adopt.queue.transfer_log import destinations
 
     check(old, there.queue())
     if destinations(old.session.engine()) != {destination_of(there.queue())}:
@@ -68,9 +67,8 @@ def check_the_give_back(old: "Queue", there: QueueOptions) -> None:
 
 
 def _check_that_it_is_in_doubt(old: "Queue") -> None:
-    from bide.adopt.doubt import SURE
-    from bide.adopt.queue.notes import age_of, batches_of
-    from bide.adopt.queue.on_the_way import OtherMove
+    from bide.adopt.copies import SURE
+    from bide.adopt.queue.transfer_log import OtherMove, age_of, batches_of
 
     batches, _ = batches_of(old.session.engine())
     if age_of(old.session.engine(), batches) <= SURE:

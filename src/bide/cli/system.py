@@ -114,7 +114,7 @@ def doctor(
 
 def _moves(options: QueueOptions, findings: Sequence["Finding"]) -> Sequence["Finding"]:
     """Moves to other queues that are under way, or were stopped. A queue that can't be opened has other findings."""
-    from bide.adopt.queue.notes import stopped_moves
+    from bide.adopt.queue.transfer_log import stopped_moves
 
     if any(each.level == "bad" for each in findings) or not options.queue().capabilities.inspect:
         return []

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from bide.adopt.shaping import Shape
+from bide.adopt.shape import Shape
 from bide.adopt.source import Unreadable
 from bide.engines.base import NewMessage
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from bide.adopt.rabbitmq.broker import Broker
 from bide.adopt.rabbitmq.letter import Letter, Waits, due, letter, message
 from bide.adopt.rabbitmq.notebook import Kept, Notebook
-from bide.adopt.shaping import Shape
+from bide.adopt.shape import Shape
 from bide.adopt.source import Entries, Found, Held, Names, Refused, Unreadable, new_take
 from bide.errors import OutcomeUnknown, Unavailable
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from bide.adopt.redis.server import Server
-from bide.adopt.redis.taking import Entry, Taken, Waiting, in_groups
-from bide.adopt.shaping import Shape, check_json
+from bide.adopt.redis.take import Entry, Taken, Waiting, in_groups
+from bide.adopt.shape import Shape, check_json
 from bide.adopt.source import Unreadable, new_take
 from bide.engines.base import NewMessage
 from bide.errors import ConfigError

@@ -6,16 +6,14 @@ from uuid import uuid4
 
 import msgspec
 
-from bide.adopt.arguments import TaskShape
+from bide.adopt.adoption import Several
 from bide.adopt.redis import celery_task
-from bide.adopt.redis.celery_limits import Limits, Rules
 from bide.adopt.redis.celery_task import Task
-from bide.adopt.redis.celery_tasks import TaskEntry, Tasks
+from bide.adopt.redis.celery_tasks import Limits, Rules, TaskEntry, Tasks
 from bide.adopt.redis.celery_workers import SEPARATOR, Workers
 from bide.adopt.redis.server import Server
-from bide.adopt.redis.taking import Entry, in_groups
-from bide.adopt.several import Several
-from bide.adopt.shaping import Shape
+from bide.adopt.redis.take import Entry, in_groups
+from bide.adopt.shape import Shape, TaskShape
 from bide.adopt.source import Unreadable
 
 PRIORITIES = range(1, 10)

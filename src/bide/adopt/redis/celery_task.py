@@ -10,8 +10,7 @@ from uuid import uuid4
 
 import msgspec
 
-from bide.adopt.arguments import TaskShape
-from bide.adopt.shaping import Shape, check_json
+from bide.adopt.shape import Shape, TaskShape, check_json
 from bide.adopt.source import Unreadable
 from bide.engines.base import NewMessage
 

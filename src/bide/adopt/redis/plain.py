@@ -1,15 +1,55 @@
-"""A sorted set or a list that no library has laid out: its entries are the messages, or name jobs in a hash."""
+"""Jobs that were kept by hand: in a list, a sorted set, or hashes."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
-from bide.adopt.redis.jobs import Jobs
+import msgspec
+
 from bide.adopt.redis.server import Server
-from bide.adopt.redis.taking import Entry, Taken, Waiting, in_groups
-from bide.adopt.shaping import Shape
+from bide.adopt.redis.take import Entry, Taken, Waiting, in_groups
+from bide.adopt.shape import Shape, due_ms, field
 from bide.adopt.source import Unreadable, new_take
 from bide.engines.base import NewMessage
+
+
+class Jobs:
+    """The hash. `id_field`: entries are JSON, and this field of them is the id; without it, entries are ids."""
+
+    def __init__(self, server: Server, key: str, id_field: str | None = None) -> None:
+        self.key: str = key
+        self._server = server
+        self._id_field = id_field
+
+    def id(self, entry: Entry) -> bytes:
+        """The id of an entry. Raises Unreadable."""
+        if self._id_field is None:
+            return entry.content
+        found = field(entry.content, self._id_field)
+        try:
+            return msgspec.json.decode(found, type=str).encode()  # PHP escapes / and all that is not ASCII
+        except (msgspec.DecodeError, UnicodeError):
+            return found
+
+    def read(self, entries: list[Entry], again: Callable[[], list[Entry]]) -> list[Entry]:
+        """The entries, each with its job if there is one. `again` reads the entries anew.
+
+        An entry whose job is not there may have been taken, and its job with it, since the entries were read: then it is gone.
+        """
+        ids = [self._known(entry) for entry in entries]
+        jobs = self._server.call("HMGET", self.key, *ids) if ids else []
+        here = {entry.content for entry in again()} if None in jobs else set()
+        return [
+            entry._replace(job=job, gone=job is None and entry.content not in here)
+            for entry, job in zip(entries, jobs, strict=True)
+        ]
+
+    def _known(self, entry: Entry) -> bytes:
+        try:
+            return self.id(entry)
+        except Unreadable:
+            return b""
+
 
 NO_JOB = "has no job in the hash: it was cancelled, a consumer has it, or it went with another entry"
 
@@ -66,3 +106,46 @@ class Plain(Waiting):
         if not entry.job:
             raise Unreadable(NO_JOB)
         return entry.job
+
+
+class ReadyList(Plain):
+    """`end`: where old consumers take. Entries are taken there first, so that their order is kept."""
+
+    kind: str = "redis-list"
+    repeats: bool = True
+
+    def __init__(
+        self, server: Server, key: str, shape: Shape, *, end: Literal["left", "right"] = "left", jobs: Jobs | None = None
+    ) -> None:
+        super().__init__(server, key, shape, end, jobs)
+
+    def count(self) -> int | None:
+        return int(self._server.call("LLEN", self._key))
+
+    def entries(self, first: int, limit: int) -> list[Entry]:
+        if self._where == "left":
+            elements = self._server.call("LRANGE", self._key, first, first + limit - 1)
+        else:
+            elements = self._server.call("LRANGE", self._key, -(first + limit), -(first + 1))[::-1]
+        return [Entry(each) for each in elements]
+
+    def due(self, entry: Entry) -> int | None:
+        return None
+
+
+class SortedSet(Plain):
+    kind: str = "redis-zset"
+
+    def __init__(self, server: Server, key: str, shape: Shape, *, unit: str = "auto", jobs: Jobs | None = None) -> None:
+        super().__init__(server, key, shape, "set", jobs)
+        self._unit = unit
+
+    def count(self) -> int | None:
+        return int(self._server.call("ZCARD", self._key))
+
+    def entries(self, first: int, limit: int) -> list[Entry]:
+        flat: list[Any] = self._server.call("ZRANGE", self._key, first, first + limit - 1, "WITHSCORES")
+        return [Entry(member, float(score)) for member, score in in_groups(flat, 2)]
+
+    def due(self, entry: Entry) -> int | None:
+        return due_ms(entry.score or 0.0, self._unit)

@@ -1,6 +1,8 @@
-"""The Redis of an old system: one server, one behind Sentinels, or a Cluster; and the scripts that run there."""
+"""The Redis server to adopt from, and the rights that are needed there."""
 
-from collections.abc import Sequence
+import functools
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.resources import files
 from typing import Any
@@ -11,12 +13,60 @@ from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
 from redis.retry import Retry
 
-from bide.adopt.redis import rights
 from bide.engines.base import Settings
 from bide.engines.redis.client import Address, sentinel_address
 from bide.engines.redis.failures import LOST, refused, translated
 from bide.engines.redis.url import read
 from bide.errors import BideError, ConfigError, EngineError, Unavailable
+
+RIGHTS = "+@read +@write -@dangerous +eval +time +select +publish +client|setname +client|list"
+"""The commands of all sources, as ACL SETUSER takes them. docs/adopt.md has the same line."""
+CLUSTER = "+cluster|slots +command"  # what the driver asks a Cluster
+_NAMED = re.compile(r"'([\w|]+)' command")
+_KEY = re.compile(r"access the '(.+)' key")
+_KEYS = re.compile(r"\bkeys?\b")
+_CHANNELS = re.compile(r"\bchannels?\b")
+_LINE = re.compile(r"on @user_script:(\d+)")
+_SCRIPT = re.compile(r"^-- script: (\w+)\..*\n", re.MULTILINE)
+_WORDS = re.compile(r"'([A-Z]+)'")
+
+
+def lacks(text: str) -> bool:
+    """Whether this error tells of a right that is missing. Servers before 7.2 tell it of a script without NOPERM."""
+    return "NOPERM" in text or "has no permissions" in text or "executing the script can't" in text
+
+
+def lacking(shown: str, text: str, script: str) -> str:
+    """What to tell about an error that tells of a right. `script`: the text of the script that had it, or nothing."""
+    needed = f"{RIGHTS} {CLUSTER}" if "+cluster:" in shown else RIGHTS
+    return (
+        f"The user at {shown} lacks a right{_refused(text, script)}. Let an administrator of that Redis run ACL SETUSER, with "
+        f"the user's name and: {needed}. The user also needs the keys of the source (as ~delayed), and the key beside them (as "
+        "~{delayed}:bide-adopt): the documentation lists, under Adopt waiting messages, Rights in Redis, both for each source."
+    )
+
+
+def _refused(text: str, script: str) -> str:
+    if named := _NAMED.search(text):
+        return f": Redis refused the command {named[1].upper()}"
+    if found := _KEY.search(text):
+        return f": Redis refused the key {found[1]}"
+    if _KEYS.search(text):
+        return ": Redis refused a key"
+    if _CHANNELS.search(text):
+        return ": Redis refused a channel of Pub/Sub"
+    place, lines = _LINE.search(text), script.splitlines()  # Redis 6 and 7.0 name the line in place of the command
+    if place and 0 < int(place[1]) <= len(lines) and (words := _WORDS.findall(lines[int(place[1]) - 1])):
+        return f": Redis refused the command {' or '.join(words)}"
+    return ""
+
+
+@functools.cache
+def scripts() -> Mapping[str, str]:
+    """All of this folder, by name: a file has those of one source, each behind a line `-- script: name. …`."""
+    paths = (path for path in files(__package__).iterdir() if path.name.endswith(".lua"))
+    _, *named = _SCRIPT.split("".join(path.read_text(encoding="utf-8") for path in paths))
+    return dict(zip(named[::2], named[1::2], strict=True))
 
 
 class Server:
@@ -39,8 +89,7 @@ class Server:
 
     def run(self, script: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
         """The answer of a script of this folder."""
-        text = files(__package__).joinpath(f"{script}.lua").read_text(encoding="utf-8")
-        return self.call("EVAL", text, len(keys), *keys, *args)
+        return self.call("EVAL", scripts()[script], len(keys), *keys, *args)
 
     def close(self) -> None:
         if self._client is not None:
@@ -62,8 +111,8 @@ class Server:
                 f"{self.shown} is at its maxmemory and refused a write, and what is taken is noted there first. Give it 32 MB "
                 "more, with CONFIG SET maxmemory, and run the command again: it goes on."
             )
-        if isinstance(error, theirs.NoPermissionError) or rights.lacks(text):
-            return ConfigError(rights.lacking(self.shown, text, command[1] if command[0] == "EVAL" else ""))
+        if isinstance(error, theirs.NoPermissionError) or lacks(text):
+            return ConfigError(lacking(self.shown, text, command[1] if command[0] == "EVAL" else ""))
         found = translated(error, self.shown, self._address.secrets)
         if isinstance(found, BideError):
             return found

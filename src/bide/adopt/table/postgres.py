@@ -13,8 +13,7 @@ from psycopg.rows import dict_row
 from psycopg.types.datetime import DateLoader, TimestampLoader, TimestamptzLoader
 from psycopg.types.json import set_json_loads
 
-from bide.adopt.table.database import Row, refused, unavailable
-from bide.adopt.table.sql import for_psycopg
+from bide.adopt.table.database import Row, for_psycopg, refused, unavailable
 from bide.engines.base import Settings
 from bide.engines.postgres.failures import is_lost
 from bide.engines.postgres.location import read

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from bide.adopt.shaping import Shape, due_ms
+from bide.adopt.shape import Shape, due_ms
 from bide.adopt.source import Unreadable
 from bide.engines.base import NewMessage
 

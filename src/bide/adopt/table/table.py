@@ -9,13 +9,12 @@ from typing import Any
 
 import msgspec
 
-from bide.adopt.shaping import Shape
+from bide.adopt.shape import Shape
 from bide.adopt.source import Entries, Found, Held, Names, Refused, Unreadable, new_take
-from bide.adopt.table.database import Database, Row
+from bide.adopt.table.database import Database, Row, named_in
 from bide.adopt.table.rows import Columns, known, message, plain
-from bide.adopt.table.sql import named_in
 from bide.core.formats import plural
-from bide.errors import BideError, ConfigError
+from bide.errors import BadUrl, BideError, ConfigError
 
 SIDE = "create table if not exists bide_adopt (name text primary key, source text not null, taken bigint not null, entry text)"
 INSERT = "insert into bide_adopt (name, source, taken, entry) values (:name, :source, :taken, :entry)"
@@ -228,3 +227,17 @@ def _stored(text: str) -> Row:
 def _values(entry: Row) -> Row:
     """For a statement: what is JSON as text."""
     return {name: bytes(value).decode() if isinstance(value, msgspec.Raw) else value for name, value in entry.items()}
+
+
+def database(url: str) -> Database:
+    """Raises BadUrl for another kind of database, and what the database raises."""
+    scheme = url.partition(":")[0]
+    if scheme == "sqlite":
+        from bide.adopt.table.sqlite import SQLite  # noqa: PLC0415
+
+        return SQLite(url)
+    if scheme in ("postgres", "postgresql"):
+        from bide.adopt.table.postgres import Postgres  # noqa: PLC0415 (its driver is an extra)
+
+        return Postgres(url)
+    raise BadUrl("The table must be in PostgreSQL or SQLite: postgres://host/database, or sqlite:///file.db.")

@@ -81,7 +81,7 @@ def celery(
 
     def opened(furthest: int) -> "Source":
         from bide.adopt.redis.celery import celery as source
-        from bide.adopt.redis.celery_limits import Rules
+        from bide.adopt.redis.celery_tasks import Rules
         from bide.adopt.redis.server import Server
 
         rules = Rules(

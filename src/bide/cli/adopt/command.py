@@ -13,7 +13,7 @@ from bide.core.formats import plural
 from bide.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from bide.adopt.adopting import Adoption
+    from bide.adopt.adoption import Adoption
     from bide.adopt.source import Source
     from bide.queue import Queue
 
@@ -47,7 +47,7 @@ def _made(opened: "Callable[[int], Source]", longest: int) -> "Source":
 
 
 def _move(source: "Source", queue: "Queue", run: Run) -> int:
-    from bide.adopt.adopting import Adoption
+    from bide.adopt.adoption import Adoption
 
     adoption = Adoption(source, queue, doubt=run.doubt)
     code = carry_out(adoption, source, "adopting", follow=run.follow, as_json=run.as_json)

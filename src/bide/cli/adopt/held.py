@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from bide.adopt.adopting import destination_of
-from bide.adopt.doubt import SURE
+from bide.adopt.adoption import destination_of
+from bide.adopt.copies import SURE
 from bide.adopt.source import is_for_another
 from bide.core.formats import plural
 

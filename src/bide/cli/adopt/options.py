@@ -10,8 +10,8 @@ from bide.cli.exits import WrongUsage
 from bide.cli.queues import first_line
 
 if TYPE_CHECKING:
-    from bide.adopt.doubt import Doubt
-    from bide.adopt.shaping import Shape
+    from bide.adopt.copies import Doubt
+    from bide.adopt.shape import Shape
 
 SOURCE, MESSAGES = "Source", "Messages"
 REDIS = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
@@ -169,7 +169,7 @@ class MessageOptions(NamedTuple):
         self, body: str, longest: int, body_as: str | None = None, *, parse_body: bool = False, split: str | None = None
     ) -> "Shape":
         """For a queue that can keep a message for so many milliseconds at most."""
-        from bide.adopt.shaping import Shape
+        from bide.adopt.shape import Shape
 
         if parse_body and body == "raw":
             raise WrongUsage("A raw body is not parsed: leave out --parse-body, or raw.")

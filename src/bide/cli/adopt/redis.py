@@ -11,9 +11,9 @@ from bide.cli.options import Section
 from bide.cli.queues import QueueOptions
 
 if TYPE_CHECKING:
-    from bide.adopt.redis.jobs import Jobs
+    from bide.adopt.redis.plain import Jobs
     from bide.adopt.redis.server import Server
-    from bide.adopt.shaping import Shape
+    from bide.adopt.shape import Shape
     from bide.adopt.source import Source
 
 section: Section = Section("Sources")
@@ -76,7 +76,7 @@ class EntryOptions(NamedTuple):
         return messages.shape(self.member, longest, self.body_as, parse_body=self.parse_body, split=self.split)
 
     def jobs(self, server: "Server") -> "Jobs | None":
-        from bide.adopt.redis.jobs import Jobs
+        from bide.adopt.redis.plain import Jobs
 
         if self.job_hash is not None:
             return Jobs(server, self.job_hash, self.job_id)
@@ -112,8 +112,8 @@ def redis_zset(
     wanted = run.run(REDIS)
 
     def opened(longest: int) -> "Source":
+        from bide.adopt.redis.plain import SortedSet
         from bide.adopt.redis.server import Server
-        from bide.adopt.redis.zset import SortedSet
 
         server = Server(wanted.url)
         return SortedSet(server, key, entries.shape(messages, longest), unit=score, jobs=entries.jobs(server))
@@ -146,7 +146,7 @@ def redis_list(
     wanted = run.run(REDIS)
 
     def opened(longest: int) -> "Source":
-        from bide.adopt.redis.list import ReadyList
+        from bide.adopt.redis.plain import ReadyList
         from bide.adopt.redis.server import Server
 
         server = Server(wanted.url)

@@ -17,7 +17,7 @@ from bide.cli.progress import progress
 from bide.errors import BideError, OutcomeUnknown
 
 if TYPE_CHECKING:
-    from bide.adopt.adopting import Adoption
+    from bide.adopt.adoption import Adoption
     from bide.adopt.source import Found, Source
     from bide.queue import Queue
 

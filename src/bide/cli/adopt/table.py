@@ -63,7 +63,7 @@ def table(
         Literal["auto", "s", "ms"], typer.Option(help="Unit of due times that are numbers.", rich_help_panel=MESSAGES)
     ] = "auto",
 ) -> int:
-    from bide.adopt.table.sql import has_end
+    from bide.adopt.table.database import has_end
 
     messages.check()
     if where is not None and (run.source is not None or run.source_file is not None):
@@ -78,9 +78,8 @@ def table(
         )
 
     def opened(furthest: int) -> "Source":
-        from bide.adopt.table.opening import database
         from bide.adopt.table.rows import Columns
-        from bide.adopt.table.table import Statements, Table
+        from bide.adopt.table.table import Statements, Table, database
 
         columns = Columns(id=id_column, due=due, body=body, unit=unit)
         said = Statements(query=query, take=(take or "").strip().rstrip(";"), undo=undo)

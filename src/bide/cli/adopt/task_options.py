@@ -9,7 +9,7 @@ from bide.cli.adopt.options import MESSAGES, MessageOptions
 from bide.cli.exits import WrongUsage
 
 if TYPE_CHECKING:
-    from bide.adopt.arguments import TaskShape
+    from bide.adopt.shape import TaskShape
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class TaskOptions(NamedTuple):
     ]
 
     def tasks(self, messages: MessageOptions) -> "TaskShape":
-        from bide.adopt.arguments import TaskShape, read_maps, read_names
+        from bide.adopt.shape import TaskShape, read_maps, read_names
 
         if messages.topic_field is not None:
             raise WrongUsage("Tasks name their topic themselves: use --map TASK=TOPIC, or --topic, in place of --topic-field.")

@@ -1,3 +1,41 @@
+-- script: read_rq. A page of RQ's jobs, each with its id, its score, how many jobs depend on it, and fields of its hash.
+-- A job that is no hash has none, and -1 jobs that depend on it.
+-- KEYS: the registry or the list, the lock of the scheduler
+-- Answers first the time in milliseconds, and 1 if a scheduler has the lock.
+-- ARGV: set or list, the first place, the last place, what a job's key begins with, the fields
+local function is(key, kind)
+  local found = redis.call('TYPE', key).ok
+  return found == kind or found == 'none'
+end
+
+local flat
+if ARGV[1] == 'set' then
+  flat = redis.call('ZRANGE', KEYS[1], ARGV[2], ARGV[3], 'WITHSCORES')
+else
+  flat = {}
+  for _, id in ipairs(redis.call('LRANGE', KEYS[1], ARGV[2], ARGV[3])) do
+    flat[#flat + 1] = id
+    flat[#flat + 1] = ''
+  end
+end
+local now = redis.call('TIME')
+local lacking = {} -- what HMGET answers where there is no hash
+for place = 5, #ARGV do lacking[place - 4] = false end
+local answer = {string.format('%d%03d', now[1], math.floor(now[2] / 1000)), redis.call('EXISTS', KEYS[2])}
+for place = 1, #flat, 2 do
+  local job = ARGV[4] .. flat[place]
+  answer[#answer + 1] = flat[place]
+  answer[#answer + 1] = flat[place + 1]
+  if is(job, 'hash') and is(job .. ':dependents', 'set') then
+    answer[#answer + 1] = redis.call('SCARD', job .. ':dependents')
+    answer[#answer + 1] = redis.call('HMGET', job, unpack(ARGV, 5))
+  else
+    answer[#answer + 1] = -1
+    answer[#answer + 1] = lacking
+  end
+end
+return answer
+
 -- script: take_rq. Takes those of RQ's jobs that are still there, and that no scheduler may have read as due.
 -- KEYS: the registry or the list, what is held, the lock of the scheduler
 -- ARGV: a name of this take, set or list, how many ms a job must not be due in, what the key of a job begins with, and that of
@@ -53,3 +91,39 @@ for place = first, #ARGV do
   end
 end
 return answer
+
+-- script: back_rq. Puts jobs back as they were. A job that somebody has made with the same id meanwhile stays.
+-- KEYS: the registry or the list, what is held
+-- ARGV: set or list, what the key of a job begins with, and that of one that is held; the names
+redis.call('HDEL', KEYS[2], 'right') -- a script that has written may write on at maxmemory
+for place = 4, #ARGV do
+  local name = ARGV[place]
+  local id = redis.call('HGET', KEYS[2], name .. ':entry')
+  if id then
+    local job = ARGV[3] .. (redis.call('HGET', KEYS[2], name .. ':from') or id)
+    if redis.call('EXISTS', job) == 1 and redis.call('RENAMENX', job, ARGV[2] .. id) == 1 then
+      if ARGV[1] == 'set' then
+        redis.call('ZADD', KEYS[1], redis.call('HGET', KEYS[2], name .. ':score'), id)
+      else
+        redis.call('LPUSH', KEYS[1], id)
+      end
+    else
+      redis.call('DEL', job)
+    end
+    redis.call('HDEL', KEYS[2], name .. ':entry', name .. ':score', name .. ':from')
+  end
+end
+return #ARGV
+
+-- script: finish_rq. Forgets jobs that were held.
+-- KEYS: what is held
+-- ARGV: what the key of a job that is held begins with; the names
+for place = 2, #ARGV do
+  local name = ARGV[place]
+  local id = redis.call('HGET', KEYS[1], name .. ':entry')
+  if id then
+    redis.call('DEL', ARGV[1] .. (redis.call('HGET', KEYS[1], name .. ':from') or id))
+    redis.call('HDEL', KEYS[1], name .. ':entry', name .. ':score', name .. ':from')
+  end
+end
+return #ARGV

@@ -1,31 +1,24 @@
-"""Another queue of bide as a source: the messages of one engine, to be moved to another while workers and senders go on.
+"""A run of `bide move`: takes messages out of one queue and puts them into another."""
 
-A pending message is taken by moving its time AWAY: no worker gets it, and its own time can be read off it. Then it is sent to
-the other queue, and cancelled here if it is as it was taken. Who cancels or reschedules it in between changes it here, and then
-the copy is taken back. A dead letter stays what it is until it has been sent, as no worker takes it.
-"""
-
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
-from bide.adopt.queue.ending import Ending
-from bide.adopt.queue.in_hand import InHand
-from bide.adopt.queue.left import Last, left_of
-from bide.adopt.queue.listing import TOO_FAR, Listing
-from bide.adopt.queue.moved_message import AWAY, Able, brought_back, crc_in, has_failed, is_away, message_of
-from bide.adopt.queue.notes import Batch, Mark, mark_of
-from bide.adopt.queue.on_the_way import ENDED, Log, OtherMove
+from bide.adopt.queue.held import Ending, InHand, Last, left_of
+from bide.adopt.queue.messages import AWAY, TOO_FAR, Able, Listing, brought_back, crc_in, has_failed, is_away, message_of
+from bide.adopt.queue.transfer_log import ENDED, Batch, Log, Mark, OtherMove, batches_of, idle, mark_of
 from bide.adopt.source import Entries, Found, Held, Names, Refused
 from bide.core.times import MAX_DELAY_MS
-from bide.engines.base import Move, NewMessage, Past, Ref, Stored
+from bide.engines.base import MAX_BATCH, Move, NewMessage, Past, Ref, Stored
 from bide.types import RescheduleResult
 
 if TYPE_CHECKING:
     import re
 
     from bide.engines.sync import Engine
+
 
 _SOON = 60_000  # ms: what is due by then may have been handled while it was listed
 _MANY = 100  # batches that are done, before what is noted of them is removed
@@ -246,3 +239,30 @@ def _copy_of(batch: Batch, mark: Mark) -> Found:
     past = Past(mark.attempt, dead=mark.dead or mark.key is not None)
     nothing = NewMessage(mark.topic, b"", delay=MAX_DELAY_MS, key=mark.key, past=past)
     return Found(batch.named(mark), nothing, crc_in(mark.print))
+
+
+QUIET = 60.0  # seconds: a run that goes on takes messages more often
+
+
+class GivenBack(NamedTuple):
+    messages: int
+    destinations: Collection[str]  # that may have copies: of them, or of what was given back or changed before
+
+
+def give_all_back(engine: "Engine", shown: str) -> GivenBack:
+    """Copies, if there are any, are left where they are. Raises OtherMove if a run may go on: it would send some after this."""
+    batches, _ = batches_of(engine)
+    if batches and (seconds := idle(engine, batches)) < QUIET:
+        raise OtherMove(
+            f"A `bide move` took messages {seconds:.0f} seconds ago, and may go on. End it, wait for a minute, and run this "
+            "command again."
+        )
+    source = QueueSource(engine, shown, re.compile(".*"), Able(), None)
+    held = source.held()
+    names = [each.name for each in held.found]
+    for first in range(0, len(names), MAX_BATCH):
+        source.give_back(names[first : first + MAX_BATCH])
+    source.settle()
+    source.close()
+    there = {each.destination for each in batches} if held.found or held.ended or held.known else set[str]()
+    return GivenBack(len(names), there)

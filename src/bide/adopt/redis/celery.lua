@@ -1,3 +1,30 @@
+-- script: read_unacked. A page of Celery's tasks that workers have, each with its time and its envelope (or an empty text).
+-- KEYS: the index of tags by time, the hash of envelopes by tag
+-- ARGV: the first place, the last place
+-- Answers first how many tags the index has.
+local found = redis.call('ZRANGE', KEYS[1], ARGV[1], ARGV[2], 'WITHSCORES')
+local answer = {redis.call('ZCARD', KEYS[1])}
+for place = 1, #found, 2 do
+  answer[#answer + 1] = found[place]
+  answer[#answer + 1] = found[place + 1]
+  answer[#answer + 1] = redis.call('HGET', KEYS[2], found[place]) or ''
+end
+return answer
+
+-- script: read_lost. A part of Celery's tasks that workers have, and whose tags are not in the index.
+-- KEYS: the index of tags by time, the hash of envelopes by tag
+-- ARGV: where HSCAN goes on
+-- Answers first where it goes on next, then for each task its tag and its envelope
+local scanned = redis.call('HSCAN', KEYS[2], ARGV[1], 'COUNT', 1000)
+local answer, found = {scanned[1]}, scanned[2]
+for place = 1, #found, 2 do
+  if not redis.call('ZSCORE', KEYS[1], found[place]) then
+    answer[#answer + 1] = found[place]
+    answer[#answer + 1] = found[place + 1]
+  end
+end
+return answer
+
 -- script: take_celery. Takes those tasks that are still there and not due soon, holds them, and tells the workers in the same
 -- step to drop them: so there is no moment at which a task is taken and no worker was told.
 -- KEYS: the hash of envelopes or the list, the index of tags (or the list again), what is held
@@ -54,3 +81,30 @@ if #ids > 0 then
   redis.call('PUBLISH', ARGV[4], ARGV[6] .. cjson.encode(body) .. ARGV[7])
 end
 return answer
+
+-- script: back_celery. Puts what is held back into a queue's list, where workers take it next.
+-- KEYS: the list, what is held
+-- ARGV: for each task its name and its envelope
+redis.call('HDEL', KEYS[2], 'right') -- a script that has written may write on at maxmemory
+for place = 1, #ARGV, 2 do
+  local name = ARGV[place]
+  if redis.call('HEXISTS', KEYS[2], name .. ':entry') == 1 then
+    redis.call('RPUSH', KEYS[1], ARGV[place + 1])
+    redis.call('HDEL', KEYS[2], name .. ':entry', name .. ':score', name .. ':job', name .. ':asked')
+  end
+end
+return #ARGV / 2
+
+-- script: back_unacked. Gives what is held back as tasks whose worker has died long ago: the next worker that looks delivers them.
+-- KEYS: the hash of envelopes, the index of tags, what is held
+-- ARGV: for each task its name, a new tag, and its envelope
+redis.call('HDEL', KEYS[3], 'right') -- a script that has written may write on at maxmemory
+for place = 1, #ARGV, 3 do
+  local name = ARGV[place]
+  if redis.call('HEXISTS', KEYS[3], name .. ':entry') == 1 then
+    redis.call('HSET', KEYS[1], ARGV[place + 1], ARGV[place + 2])
+    redis.call('ZADD', KEYS[2], 0, ARGV[place + 1])
+    redis.call('HDEL', KEYS[3], name .. ':entry', name .. ':score', name .. ':job', name .. ':asked')
+  end
+end
+return #ARGV / 3

@@ -1,13 +1,67 @@
-"""What all sources in Redis have in common: entries are taken by one script, and held in a hash beside their key."""
+"""Takes jobs out of Redis, and finds what a run that was killed has left."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from bide.adopt.redis.left import Left
 from bide.adopt.redis.server import Server, beside
 from bide.adopt.source import Entries, Found, Held, Names, Refused, Unreadable
 from bide.engines.base import MAX_BATCH, NewMessage
+
+
+class Left:
+    """A pass meets entries page by page, and a page again when others on it were taken. An entry counts when it is met more
+    often than it was counted before: on this page, and on those before it, which the pass has left behind.
+
+    `repeats`: entries may be equal. Otherwise one that is met again is the same one, which others have moved.
+    """
+
+    def __init__(self, *, repeats: bool) -> None:
+        self._repeats = repeats
+        self._reasons: dict[bytes, str] = {}
+        self._counted = Counter[bytes]()
+        self._behind = Counter[bytes]()
+        self._here = Counter[bytes]()
+
+    def __contains__(self, content: bytes) -> bool:
+        return content in self._reasons
+
+    def give_back(self, content: bytes) -> None:
+        """An entry was given back, and whoever gave it back has counted it."""
+        self._reasons.setdefault(content, "is equal to one that was given back")
+        self._counted[content] += 1
+
+    def refuse(self, content: bytes, shown: str, reason: str) -> list[Refused]:
+        """An entry can't be taken: it is told if this run has not counted it yet."""
+        self._reasons.setdefault(content, reason)
+        return self.met(content, shown)
+
+    def met(self, content: bytes, shown: str) -> list[Refused]:
+        """The same, of an entry that is left already."""
+        self._here[content] += 1
+        here = self._here[content] + self._behind[content] if self._repeats else 1
+        if here <= self._counted[content]:
+            return []
+        self._counted[content] += 1
+        return [Refused(shown, self._reasons[content])]
+
+    def page(self) -> None:
+        """A page begins, at the place of the last one."""
+        self._here.clear()
+
+    def behind(self) -> None:
+        """The pass goes on behind the page."""
+        self._behind.update(self._here)
+
+    def put_behind(self, content: bytes) -> None:
+        """An entry that was given back is before the page."""
+        self._behind[content] += 1
+
+    def from_start(self) -> None:
+        """A new pass begins."""
+        self._behind.clear()
+
 
 BYTES = 8 * 2**20  # of entries that are taken together
 
