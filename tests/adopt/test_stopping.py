@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import redis
 
-from bide.cli.adopt.running import carry_out
+from bide.cli.adopt.run import carry_out
 from bide.engines.redis.sync.shard import SAFE
 from bide.errors import OutcomeUnknown
 from tests.adopt.reading import everything

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from bide import Queue
-from bide.cli.watch.cells import rate
-from bide.cli.watch.looking import AT_MOST, READ, Looking
+from bide.cli.watch.look import AT_MOST, READ, Looking
+from bide.cli.watch.screen import rate
 from tests.cli.running import AtTerminal, Bide, Terminal
 from tests.servers.redis import RedisServer
 

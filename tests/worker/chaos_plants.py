@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from bide import AsyncQueue
-from bide.cli.worker import running
+from bide.cli.worker import run
 from bide.engines.base import Claim, End, Ended, Hold
 from bide.queue.aio.receiving import AsyncReceiver
 from bide.queue.attempts import Raised
@@ -204,7 +204,7 @@ def _waits_for_logs(queue: AsyncQueue) -> None:
         part()
         return True
 
-    for place in (ending, running):
+    for place in (ending, run):
         setattr(place, "give_time", see_through)  # noqa: B010
 
 
@@ -215,7 +215,7 @@ def _flushes_without_care(queue: AsyncQueue) -> None:
         for each in [*logging._handlers.values(), *logging.getLogger("bide").handlers]:  # type: ignore[attr-defined]
             each.flush()
 
-    for place in (ending, running):
+    for place in (ending, run):
         setattr(place, "flush", flush)  # noqa: B010
 
 

@@ -11,7 +11,7 @@ import pytest
 from bide import Queue, Worker
 from bide.cli import main
 from bide.cli.worker.load import WorkerOptions
-from bide.cli.worker.running import print_banner
+from bide.cli.worker.run import print_banner
 from tests.worker.processes import Shop, open_shop
 
 HANDLERS = """

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bide.cli.worker.logs import Json, Text
+from bide.cli.worker.health import Json, Text
 from tests.worker.processes import Running, Shop, open_shop, until
 
 HANDLERS = r"""

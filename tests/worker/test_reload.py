@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bide.cli.worker import reload
+from bide.cli.worker import load
 from tests.worker.processes import PATIENCE, Running, Shop, alive, heard, open_shop, until
 
 HANDLERS = """
@@ -169,7 +169,7 @@ def test_files_of_environments_and_hidden_folders_are_passed_by(tmp_path: Path) 
     for name in ("a.py", "sub/b.py", ".git/c.py", "env/pyvenv.cfg", "env/lib/d.py", "node_modules/e.py", "f.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
-    assert {str(path.relative_to(tmp_path)) for path in reload._times(tmp_path)} == {"a.py", "sub/b.py"}
+    assert {str(path.relative_to(tmp_path)) for path in load._times(tmp_path)} == {"a.py", "sub/b.py"}
 
 
 def test_a_folder_that_may_not_be_read_is_passed_by(tmp_path: Path) -> None:
@@ -189,5 +189,5 @@ def test_a_folder_that_may_not_be_read_is_passed_by(tmp_path: Path) -> None:
 
 def test_a_file_that_is_gone_between_two_looks_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.py").write_text("")
-    monkeypatch.setattr(reload, "_files", lambda folder: iter([folder / "gone.py", folder / "a.py"]))
-    assert set(reload._times(tmp_path)) == {tmp_path / "a.py"}
+    monkeypatch.setattr(load, "_files", lambda folder: iter([folder / "gone.py", folder / "a.py"]))
+    assert set(load._times(tmp_path)) == {tmp_path / "a.py"}

@@ -11,25 +11,7 @@ from typing import Annotated, cast
 import typer
 
 import bide
-from bide.cli import (
-    adopt,
-    cancel,
-    dead,
-    listing,
-    messages,
-    migrate,
-    move,
-    purge,
-    reshard,
-    schedules,
-    script,
-    send,
-    system,
-    timeline,
-    topics,
-    watch,
-    worker,
-)
+from bide.cli import adopt, dead, layout, messages, move, remove, schedules, send, system, topics, watch, worker
 from bide.cli.exits import Exit
 from bide.cli.output import Unwritable, discard, flush, note, prepare_streams
 from bide.errors import BideError, OutcomeUnknown
@@ -62,21 +44,17 @@ def _bide(
 
 for _section in (
     send.section,
-    listing.section,
     messages.section,
-    cancel.section,
+    remove.section,
     topics.section,
     watch.section,
-    timeline.section,
-    purge.section,
+    remove.of_topics,
     schedules.section,
     dead.section,
     worker.section,
     system.section,
-    reshard.section,
+    layout.section,
     move.section,
-    migrate.section,
-    script.section,
 ):
     app.registered_commands += _section.typer.registered_commands
 

@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bide.cli.exits import Exit, WrongUsage
-from bide.cli.listing import LISTED, is_many, print_pages, read_pages
+from bide.cli.messages import LISTED, is_many, print_pages, read_pages
 from bide.cli.options import ONLY_DEAD, Delay, Json, JsonLines, Section, TopicOrPattern, Topics, parse_duration
-from bide.cli.output import echo, echo_json, local, note, relative
+from bide.cli.output import Table, echo, echo_json, local, note, relative
 from bide.cli.queues import QueueOptions
 from bide.cli.sweep import DryRun, Filters, Meant, Steps, carry_out, counts_of, ended, find_topics, left_out
-from bide.cli.table import Table
 from bide.core.times import duration_ms
 from bide.types import Info
 

@@ -1,20 +1,163 @@
-"""`bide show` and `reschedule`: what is stored about a message, and another time for it."""
+"""Commands about messages: list, show and reschedule."""
 
-from collections.abc import Iterator, Sequence
-from typing import Annotated
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bide.cli.exits import Exit, WrongUsage
-from bide.cli.options import At, Delay, IdOrTopic, Json, Key, Section, parse_duration, parse_time
-from bide.cli.output import body_lines, due, echo, echo_json, local, note, now_ms
-from bide.cli.queues import QueueOptions
-from bide.cli.table import echo_pairs
-from bide.cli.target import CODES, ENDS, Target, refused
+from bide.cli.options import ONLY_DEAD, At, Delay, IdOrTopic, Json, JsonLines, Key, Section, Topics, parse_duration, parse_time
+from bide.cli.output import (
+    LATE,
+    Table,
+    body_lines,
+    body_text,
+    due,
+    echo,
+    echo_json,
+    echo_pairs,
+    is_terminal,
+    local,
+    note,
+    note_missing,
+    now_ms,
+    relative,
+)
+from bide.cli.queues import CODES, ENDS, QueueOptions, Target, refused
+from bide.cli.sweep import PAGE, Filters, find_topics
 from bide.core import formats
-from bide.types import Attempt, Info, RescheduleResult
+from bide.types import Attempt, Info, Page, RescheduleResult, State, Where
+
+if TYPE_CHECKING:
+    from bide.queue import Queue
+
 
 section: Section = Section("Messages")
+
+LISTED = 100  # messages that a list has unless told otherwise
+SHOWN = 1_000  # characters of a body on a terminal: no screen is wider
+CUT = ""  # in place of a mark: there are more messages, but no mark to go on from
+_STYLES = {"scheduled": "", "ready": "green", "leased": "cyan", "dead": "red"}
+
+
+@section.command(
+    "list",
+    help="List the messages of a topic: pending messages by due time, then leased, then dead.\n\n"
+    "Without a topic, list those of all topics. On a terminal, bodies are cut to its width. In a pipe or a file, they are "
+    "complete. `bide send --from` sends what `bide list --json` has printed.\n\n" + ONLY_DEAD,
+    examples=(
+        ("bide list order.cancel", "the first 100"),
+        ("bide list order.cancel --state dead --limit 10", ""),
+        ("bide list 'order.*' --key 'order:4*'", "of several topics, by key"),
+        ("bide list --all --json", "everything, one message per line"),
+    ),
+)
+def list_(
+    options: QueueOptions,
+    topic: Topics = None,
+    *,
+    state: Annotated[State | None, typer.Option("--state", help="Only messages in this state.")] = None,
+    filters: Filters,
+    limit: Annotated[
+        int | None, typer.Option("--limit", metavar="N", min=1, help="Maximum number of messages. Default: 100.")
+    ] = None,
+    after: Annotated[
+        str | None, typer.Option("--after", metavar="MARK", help="Continue after this mark, which the last list printed.")
+    ] = None,
+    whole: Annotated[bool, typer.Option("--all", help="List all messages.")] = False,
+    as_json: JsonLines = False,
+) -> int:
+    if whole and limit is not None:
+        raise WrongUsage("Give either --all or --limit, not both.")
+    if after is not None and is_many(topic):
+        raise WrongUsage("A mark is of one topic. Give its name.")
+    named = ("topic",) if is_many(topic) else ()
+    table = Table("id", *named, "state", "due", "at", "attempt", "key", "body", short=("topic", "key"), spare=("at", "attempt"))
+    with options.open() as queue:
+        most, where = None if whole else limit or LISTED, filters.where()
+        pages = read_pages(queue, find_topics(queue, topic), state, most, after=after, where=where)
+        count, mark = print_pages(pages, table, _row, _style, topics=bool(named), as_json=as_json)
+    if not count:
+        note(f"{topic or 'The queue'} has no {state + ' ' if state else ''}messages{'' if where is None else ' that match'}.")
+    elif mark:
+        note(f"There are more messages. Continue with --after {mark}, or use --all.")
+    elif mark is not None:
+        note("There may be more messages. Raise --limit, or use --all.")
+    return Exit.OK
+
+
+def is_many(pattern: str | None) -> bool:
+    """Whether more than one topic is meant."""
+    return pattern is None or "*" in pattern
+
+
+def read_pages(
+    queue: "Queue",
+    topics: Sequence[str],
+    state: State | None,
+    limit: int | None,
+    *,
+    after: str | None = None,
+    where: Where | None = None,
+) -> Iterator[Page]:
+    """Pages of messages, up to `limit` messages, or all without one. The last page has a mark if there may be more."""
+    left = sys.maxsize if limit is None else limit
+    for place, topic in enumerate(topics, 1):
+        while left:
+            page = queue.messages(topic, state=state, limit=PAGE if where else min(PAGE, left), after=after, where=where)
+            after = page.after
+            kept, left = page[:left], max(0, left - len(page))
+            if not left and (len(kept) < len(page) or place < len(topics)):
+                yield Page(kept, CUT, page.missing)
+            elif kept or page.missing:
+                yield Page(kept, after, page.missing)
+            if after is None:
+                break
+
+
+def print_pages(
+    pages: Iterator[Page],
+    table: Table,
+    row: Callable[[Info, int], tuple[str, ...]],
+    style: Callable[[Info, int], str] = lambda info, now: "",
+    *,
+    topics: bool = False,
+    as_json: bool,
+) -> tuple[int, str | None]:
+    """Print pages of messages. Returns how many there were, and the mark to go on from if there are more.
+
+    With `topics`, the topic is shown after the id.
+    """
+    count, mark = 0, None
+    missing: set[str] = set()
+    for page in pages:
+        count, mark = count + len(page), page.after
+        note_missing([each for each in page.missing if each not in missing])
+        missing.update(page.missing)
+        if as_json:
+            for info in page:
+                echo_json(formats.message(info))
+        else:
+            now = now_ms()
+            rows = [row(info, now) for info in page]
+            if topics:
+                rows = [(id, info.topic, *rest) for (id, *rest), info in zip(rows, page, strict=True)]
+            table.add(rows, [style(info, now) for info in page])
+    return count, mark
+
+
+def _style(info: Info, now: int) -> str:
+    late = info.state == "ready" and now - info.due >= LATE * 1_000
+    return "yellow" if late else _STYLES[info.state]
+
+
+def _row(info: Info, now: int) -> tuple[str, ...]:
+    body = body_text(info.body)
+    if is_terminal(sys.stdout):
+        body = body[:SHOWN]
+    attempt = f"{info.attempt}/{info.max_attempts}"
+    return info.id, info.state, relative(info.due, now), local(info.due), attempt, info.key or "", body
 
 
 @section.command(

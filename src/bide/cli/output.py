@@ -1,16 +1,14 @@
-"""What the command line prints: results go to standard output, notes about them to standard error.
-
-Text that others wrote is escaped, so that nothing in it can move a cursor, fake a line or turn text around.
-"""
+"""What the commands print: text, tables, JSON and progress."""
 
 import contextlib
 import io
 import os
 import re
+import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 import msgspec
 import typer
@@ -21,6 +19,7 @@ from bide.core.formats import span
 
 if TYPE_CHECKING:
     from rich.console import Console
+
 
 LATE = 10.0  # seconds overdue: a worker that keeps up has no message so late, so it is shown in a colour
 _PASSWORD = re.compile(r"(?<=://)\S*(?=@)|(?<=[?&]password=)[^&\s]+")
@@ -177,3 +176,97 @@ def _open_pipe() -> Iterator[None]:
         raise typer.Exit(Exit.CLOSED) from None
     except OSError as error:
         raise Unwritable(error.errno, error.strerror) from error
+
+
+Moved: TypeAlias = Callable[[int], Any]
+"""Called with how much is done so far."""
+
+
+@contextlib.contextmanager
+def progress(what: str, total: int | None, *, shown: bool = True) -> Iterator[Moved]:
+    """A bar, or a pulse while the total is unknown."""
+    if not shown or not is_terminal(sys.stderr):
+        yield lambda _: None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    words = "{task.completed:,.0f}" + ("" if total is None else f" of {total:,}")
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(words), TimeRemainingColumn())
+    bar = Progress(*columns, console=console(sys.stderr), transient=True, redirect_stdout=False, redirect_stderr=False)
+    with bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+GAP = "  "
+SHORT = 40  # characters that a terminal is given of a cell in a column that may be cut
+LEAST = 16  # cells that the last column has, however narrow the terminal is
+ROOMY = 100  # columns of a terminal that shows all there is
+
+
+class Table:
+    """A table that prints its rows page by page.
+
+    Columns in `right` are aligned to the right. On a terminal, cells of columns in `short` are cut, columns in `spare` are
+    left out if the terminal is narrow, and the last column is cut to the room that is left. `whole`: nothing is cut.
+    """
+
+    def __init__(
+        self,
+        *columns: str,
+        right: Container[str] = (),
+        short: Container[str] = (),
+        spare: Container[str] = (),
+        whole: bool = False,
+    ) -> None:
+        self._room = shutil.get_terminal_size().columns if is_terminal(sys.stdout) and not whole else None
+        narrow = self._room is not None and self._room < ROOMY
+        self._kept = [index for index, heading in enumerate(columns) if not (narrow and heading in spare)]
+        headings = [columns[index] for index in self._kept]
+        self._headings = headings
+        self._right = [heading in right for heading in headings]
+        self._short = [heading in short for heading in headings]
+        self._widths = [len(heading) for heading in headings]
+        self._begun = False
+
+    def add(self, rows: Sequence[Sequence[str]], styles: Sequence[str] = ()) -> None:
+        """Print a page of rows, each in its style."""
+        from rich.cells import cell_len
+
+        shown = [self._cells(row) for row in rows]
+        for row in shown:
+            self._widths = [max(width, cell_len(cell)) for width, cell in zip(self._widths, row, strict=True)]
+        if not self._begun and any(self._headings):
+            echo_styled(self._line(self._headings), "bold")
+        self._begun = True
+        for index, row in enumerate(shown):
+            echo_styled(self._line(row), styles[index] if styles else "")
+
+    def _cells(self, row: Sequence[str]) -> list[str]:
+        cells = [escaped(row[index]) for index in self._kept]
+        if self._room is None:
+            return cells
+        may_cut = zip(cells, self._short, strict=True)
+        return [cell[: SHORT - 1] + "…" if short and len(cell) > SHORT else cell for cell, short in may_cut]
+
+    def _line(self, cells: Sequence[str]) -> str:
+        from rich.cells import cell_len, chop_cells
+
+        *first, last = cells
+        widths = self._widths[:-1]
+        begin = ""
+        for cell, width, right in zip(first, widths, self._right, strict=False):
+            pad = " " * (width - cell_len(cell))
+            begin += (pad + cell if right else cell + pad) + GAP
+        if self._room is not None:
+            room = max(LEAST, self._room - sum(widths) - len(GAP) * len(widths))
+            if cell_len(last) > room:
+                last = chop_cells(last[: room + 1], room - 1)[0] + "…"
+        return (begin + last).rstrip()
+
+
+def echo_pairs(pairs: Sequence[tuple[str, str]], styles: Mapping[str, str] | None = None) -> None:
+    """Print names with their values, one per line, complete. `styles` has the styles of some names."""
+    widest = max(len(name) for name, _ in pairs)
+    for name, value in pairs:
+        echo_styled(f"{name:<{widest}}{GAP}{value}".rstrip(), (styles or {}).get(name, ""))

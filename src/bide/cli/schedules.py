@@ -6,9 +6,8 @@ import typer
 
 from bide.cli.exits import Exit, WrongUsage
 from bide.cli.options import JsonLines, Section
-from bide.cli.output import echo, echo_json, note, now_ms, relative
+from bide.cli.output import Table, echo, echo_json, note, now_ms, relative
 from bide.cli.queues import QueueOptions
-from bide.cli.table import Table
 from bide.core import formats
 from bide.types import ScheduleInfo
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 import msgspec
 
 from bide.cli.exits import Exit
-from bide.cli.lines import is_regular, opened, read_lines
-from bide.cli.output import echo, echo_json, flush, note
-from bide.cli.progress import progress
+from bide.cli.output import echo, echo_json, flush, note, progress
 from bide.cli.queues import QueueOptions
+from bide.cli.send_records import is_regular, opened, read_lines
 from bide.cli.unsent import Unsent
 from bide.core import formats
 from bide.core.formats import plural

@@ -1,17 +1,19 @@
-"""`bide send --from` without a topic: messages as `bide list --json` has printed them, sent to where they belong."""
+"""Records that `bide send --from` reads: the lines of a file, and what each says."""
 
 import base64
+import contextlib
+import os
+import stat
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, NamedTuple, TypeAlias
 
 import msgspec
+import typer
 
 from bide.cli.exits import Exit
-from bide.cli.lines import is_regular, opened, read_lines
-from bide.cli.output import echo, echo_json, flush, note, now_ms
-from bide.cli.progress import progress
+from bide.cli.output import echo, echo_json, flush, note, now_ms, progress
 from bide.cli.queues import QueueOptions
 from bide.cli.unsent import Unsent
 from bide.clock import moment
@@ -26,6 +28,45 @@ from bide.types import IfExists, Priority, Sent, State
 if TYPE_CHECKING:
     from bide.queue import Queue
     from bide.queue.envelope import Envelope
+
+
+LONGEST = 4 * 2**20  # bytes of a line: room for a body at its limit, however it is written
+
+
+def read_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not empty, each with its number. Raises BadBody for one that is too long."""
+    number = 0
+    while raw := file.readline(LONGEST + 1):
+        number += 1
+        if len(raw) > LONGEST:
+            raise BadBody(f"Line {number:,} is longer than {LONGEST:,} bytes. Write one message per line.")
+        written = raw.rstrip(b"\r\n")
+        if written.strip():
+            yield number, written
+
+
+@contextlib.contextmanager
+def opened(source: str) -> Iterator[BinaryIO]:
+    """A file by its name, or standard input for `-`."""
+    if source == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        file = open(source, "rb")  # noqa: SIM115 - closed below; only the opening is this error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not a valid file name"
+        raise typer.BadParameter(f"{source} can't be read: {reason}.", param_hint="--from") from None
+    with file:
+        yield file
+
+
+def is_regular(file: BinaryIO) -> bool:
+    """Whether a file can be read twice."""
+    try:
+        return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and file.tell() == 0
+    except (OSError, ValueError):
+        return False
+
 
 BATCH = 1_000
 BATCH_BYTES = 8 * 2**20  # of bodies, which are in memory together

@@ -10,9 +10,7 @@ import typer
 
 from bide.cli.exits import Exit, WrongUsage
 from bide.cli.options import parse_duration
-from bide.cli.output import echo, echo_json, escaped, note, note_missing, now_ms, relative
-from bide.cli.progress import progress
-from bide.cli.table import Table
+from bide.cli.output import Table, echo, echo_json, escaped, note, note_missing, now_ms, progress, relative
 from bide.core import formats
 from bide.core.formats import plural
 from bide.errors import BideError, OutcomeUnknown, Unavailable, Unsupported

@@ -1,4 +1,4 @@
-"""`bide demo` and `doctor`: bide at work, and what an operator should know about a queue."""
+"""Commands about the server: doctor, what bide has made there, and the script for other languages."""
 
 import shutil
 import signal
@@ -6,21 +6,24 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import typer
 
+import bide
 from bide.cli.exits import Exit, WrongUsage
 from bide.cli.options import Json, Section
-from bide.cli.output import echo, is_terminal, note
+from bide.cli.output import GAP, LEAST, Table, echo, echo_json, escaped, is_terminal, note
 from bide.cli.queues import QueueOptions
-from bide.cli.table import GAP, LEAST, Table
-from bide.errors import BideError, ConfigError
+from bide.core.formats import plural
+from bide.errors import BideError, ConfigError, MissingExtra
 
 if TYPE_CHECKING:
     from bide.engines.base import Finding
+    from bide.engines.rabbitmq.doctor.removing import Contents
     from bide.queue import Queue
+
 
 section: Section = Section("System")
 
@@ -96,8 +99,6 @@ def doctor(
     if acl:
         return _print_acl(queue)
     if remove:
-        from bide.cli.removing import remove_all
-
         return remove_all(queue, yes=yes, as_json=as_json)
     findings = [*(_fix(queue) if fix else ()), *queue.examine()]
     findings += _moves(options, findings)
@@ -170,3 +171,65 @@ def _wrapped(text: str, width_before: int) -> list[str]:
         return [text]
     room = shutil.get_terminal_size().columns - width_before - len(GAP)
     return textwrap.wrap(text, max(room, LEAST), break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def remove_all(queue: "Queue", *, yes: bool, as_json: bool) -> int:
+    """Remove the queue's namespace from its broker, if the user agrees."""
+    guarded: Any = queue.session.setup.source
+    source = guarded.plain
+    if not hasattr(source, "removal"):
+        raise ConfigError(
+            "--remove works only with RabbitMQ. Give an amqp:// URL: --url, --url-file or $BIDE_URL. Elsewhere, delete the "
+            "messages by `bide purge`, or the file, the keys or the schema of the namespace with the tools of its server."
+        )
+    if not yes and not sys.stdin.isatty():
+        raise WrongUsage("There is no terminal to ask at. Add --yes to remove it without asking.")
+    removal = source.removal()
+    contents = removal.contents()
+    if contents.is_empty:
+        if as_json:
+            echo_json({"queues": 0, "exchanges": 0, "messages": 0})
+        else:
+            echo(f"There is nothing of the namespace {source.namespace} at {source.shown}.")
+        return Exit.OK
+    if not yes and not _agreed(contents, f"the namespace {source.namespace} at {source.shown}"):
+        note("Nothing was changed.")
+        return Exit.FAILED
+    removed = removal.carry_out(contents)
+    if as_json:
+        echo_json(removed._asdict())
+    else:
+        what = f"{plural(removed.queues, 'queue')} and {plural(removed.exchanges, 'exchange')}"
+        echo(f"Removed {what} of the namespace {source.namespace}, with {plural(removed.messages, 'message')}.")
+    return Exit.OK
+
+
+def _agreed(contents: "Contents", name: str) -> bool:
+    """Whether the user agrees, told what would be lost."""
+    if contents.receivers:
+        note(f"{plural(contents.receivers, 'receiver')} still connected: stop all programs first, or they make it anew.")
+    if not contents.listed:
+        note("Leased messages, and those that are about to be passed on, are not counted.")
+    note(f"This would be lost for good: {contents.words()}.")
+    print(escaped(f"Remove {name} with all that is in it?"), "[y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+@section.command(
+    "script",
+    help="Print the Lua script by which programs in other languages send messages through Redis.\n\n"
+    "The script is complete: run it with EVAL, redis-cli --eval, or your client's way to define a command. Its first lines say "
+    "which keys and arguments it takes. Print it again when you update bide.",
+    examples=(("bide script send > send.lua", ""),),
+)
+def script(
+    name: Annotated[Literal["send"], typer.Argument(help="What the script does: send one message.")],
+) -> int:
+    try:
+        from bide.engines.redis.script import send_script
+    except ModuleNotFoundError as missing:
+        raise MissingExtra(f'The script needs the package {missing.name}: pip install "bide[redis]"') from missing
+    echo(f"-- bide {bide.__version__}")
+    for line in send_script().splitlines():
+        echo(line)
+    return Exit.OK

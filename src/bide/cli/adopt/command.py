@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from bide.cli.adopt.options import Run
-from bide.cli.adopt.running import NOTHING, carry_out, has_seen_nothing, left_there, look
+from bide.cli.adopt.run import NOTHING, carry_out, has_seen_nothing, left_there, look
 from bide.cli.exits import Exit, WrongUsage
 from bide.cli.output import echo, echo_json, note
 from bide.cli.queues import QueueOptions

@@ -1,8 +1,8 @@
-"""The options that all commands of `bide adopt` share: which source, how it is moved, and what its messages are."""
+"""Options of `bide adopt`."""
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeVar
 
 import typer
 
@@ -11,7 +11,8 @@ from bide.cli.queues import first_line
 
 if TYPE_CHECKING:
     from bide.adopt.copies import Doubt
-    from bide.adopt.shape import Shape
+    from bide.adopt.shape import Shape, TaskShape
+
 
 SOURCE, MESSAGES = "Source", "Messages"
 REDIS = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
@@ -201,3 +202,51 @@ def _source_url(url: str | None, file: str | None, schemes: Sequence[str]) -> st
     given = f"{scheme}://" if is_url and re.fullmatch(r"[A-Za-z][A-Za-z+]{0,19}", scheme) else "something else"
     forms = [f"{each}://" for each in schemes]
     raise WrongUsage(f"The URL of {option} begins with {', '.join(forms[:-1])} or {forms[-1]} here; given was {given}.")
+
+
+T = TypeVar("T")
+
+UNKEYED = "the messages have the ids of the tasks as their keys. Name another queue."
+"""What to say of a queue that has no keys."""
+
+
+class TaskOptions(NamedTuple):
+    """How tasks and their arguments become messages."""
+
+    maps: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map",
+            metavar="TASK=TOPIC",
+            help="Topic of the messages of a task. May be repeated. Default: --topic, or the name of the task.",
+            rich_help_panel=MESSAGES,
+        ),
+    ]
+    names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--args",
+            metavar="TASK=NAME,…",
+            help="Names of a task's positional arguments, in their order. May be repeated.",
+            rich_help_panel=MESSAGES,
+        ),
+    ]
+
+    def tasks(self, messages: MessageOptions) -> "TaskShape":
+        from bide.adopt.shape import TaskShape, read_maps, read_names
+
+        if messages.topic_field is not None:
+            raise WrongUsage("Tasks name their topic themselves: use --map TASK=TOPIC, or --topic, in place of --topic-field.")
+        messages.check(topic=False, keyed=True)
+        return TaskShape(
+            topics=_read(read_maps, self.maps, "--map"),
+            names=_read(read_names, self.names, "--args"),
+        )
+
+
+def _read(read: Callable[[list[str]], T], given: list[str] | None, option: str) -> T:
+    try:
+        return read(given or [])
+    except ValueError as error:
+        form = "TASK=TOPIC" if option == "--map" else "TASK=NAME,NAME with each name once"
+        raise typer.BadParameter(f"{str(error)[:100]!a} is not {form}.", param_hint=option) from None

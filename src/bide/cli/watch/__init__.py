@@ -16,7 +16,7 @@ from bide.core.times import duration_ms
 from bide.errors import ConfigError, EngineError, Unsupported
 
 if TYPE_CHECKING:
-    from bide.cli.watch.looking import Looking
+    from bide.cli.watch.look import Looking
 
 section: Section = Section("Topics")
 
@@ -64,7 +64,7 @@ def watch(
     if as_json:
         return _lines(options, topic, every, once=once)
     if once or not is_terminal(sys.stdout):
-        from bide.cli.watch.printed import print_look
+        from bide.cli.watch.screen import print_look
 
         with options.open() as queue:
             print_look(_looking(topic).look(queue), now_ms())
@@ -75,7 +75,7 @@ def watch(
 
 
 def _looking(topic: str | None) -> "Looking":
-    from bide.cli.watch.looking import Looking
+    from bide.cli.watch.look import Looking
 
     return Looking(topic)
 

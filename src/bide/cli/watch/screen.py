@@ -1,24 +1,152 @@
-"""`bide watch` at a terminal: a screen of its own, drawn anew when a look is done, and given back at the end."""
+"""The screen of `bide watch`."""
 
 import contextlib
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from bide.cli.exits import Exit
-from bide.cli.output import console, escaped, is_terminal, without_passwords
+from bide.cli.output import LATE, Table, console, echo, escaped, is_terminal, note, relative, without_passwords
 from bide.cli.queues import QueueOptions
-from bide.cli.watch import cells
-from bide.cli.watch.fitting import fitted
-from bide.cli.watch.looking import Look, Looking
+from bide.cli.topics import count, overdue
+from bide.cli.watch.look import Look, Looking, by_worker
 from bide.core.formats import plural, span
 from bide.errors import EngineError
+from bide.types import Info, Stats
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
+
+TOPICS = ("topic", "scheduled", "ready", "leased", "dead", "change", "overdue", "next due")
+WORKERS = ("worker", "runs", "longest", "of", "attempt", "message")
+RIGHT = ("scheduled", "ready", "leased", "dead", "change", "overdue", "runs", "longest", "attempt")
+
+
+def topic_rows(look: Look) -> list[tuple[str, ...]]:
+    return [_topic_row(topic, counts, look) for topic, counts in look.topics.items()]
+
+
+def _topic_row(topic: str, counts: Stats, look: Look) -> tuple[str, ...]:
+    change = look.changes.get(topic)
+    return (
+        topic,
+        count(counts.scheduled, counts),
+        count(counts.ready, counts),
+        f"{counts.leased:,}",
+        f"{counts.dead:,}",
+        "" if change is None else rate(change),
+        "paused" if counts.paused else overdue(counts),
+        "" if counts.next_due is None else relative(counts.next_due, look.at),
+    )
+
+
+def style(counts: Stats) -> str:
+    if counts.paused:
+        return "yellow"
+    late = counts.oldest_overdue is not None and counts.oldest_overdue >= LATE
+    return "red" if late else "" if counts.ready or counts.leased or counts.scheduled or counts.dead else "dim"
+
+
+def worker_rows(look: Look) -> list[tuple[str, ...]]:
+    return [
+        (
+            worker,
+            f"{many:,}",
+            _for(oldest, look.at),
+            ", ".join(topics),
+            f"{oldest.attempt}/{oldest.max_attempts}",
+            _name(oldest),
+        )
+        for worker, many, topics, oldest in by_worker(look.running)
+    ]
+
+
+def _for(info: Info, now: int) -> str:
+    """How long a worker has had a message."""
+    return "" if info.leased_since is None else span(max(0, now - info.leased_since) / 1000) or "0s"
+
+
+def _name(info: Info) -> str:
+    return info.id if info.key is None else info.key
+
+
+def rate(change: float) -> str:
+    """How many messages a second are gained or lost."""
+    digits = 0 if abs(change) >= 99.95 or not change else 1
+    return f"{change:+,.{digits}f}/s" if change else "0/s"
+
+
+def summary(look: Look) -> str:
+    """All topics in a line."""
+    about = "about " if look.about else ""
+    states = ", ".join(f"{look.count(state):,} {state}" for state in ("scheduled", "ready", "leased", "dead"))
+    change = "" if look.change is None else f", {rate(look.change)}"
+    missing = f"; no answer from {', '.join(look.missing)}" if look.missing else ""
+    return f"{plural(len(look.topics), 'topic')}: {about}{states}{change}{missing}"
+
+
+GAP = "  "
+NAME = 16  # cells of the first column, before another column is left out for it
+LONGEST = 40  # cells of any other column
+SPARE = ("attempt", "next due", "message", "dead", "change", "of", "scheduled", "overdue", "longest", "leased", "runs")
+
+
+def fitted(rows: Sequence[Sequence[str]], columns: int) -> list[str]:
+    """The first row is the headings. The first column has what room the others leave."""
+    from rich.cells import cell_len, set_cell_size
+
+    headings, found = rows[0], [[escaped(cell) for cell in row] for row in rows]
+    widths = [min(LONGEST, max(cell_len(row[place]) for row in found)) for place in range(len(headings))]
+    kept = list(range(1, len(headings)))
+    least = min(NAME, widths[0])
+    for spare in SPARE:
+        if _wide(widths, kept) + least <= columns:
+            break
+        kept = [place for place in kept if headings[place] != spare]
+    widths[0] = max(1, min(widths[0], columns - _wide(widths, kept)))
+    lines = []
+    for row in found:
+        line = _cut(row[0], widths[0])
+        line = set_cell_size(line, widths[0])
+        for place in kept:
+            cell = _cut(row[place], widths[place])
+            pad = " " * (widths[place] - cell_len(cell))
+            line += GAP + (pad + cell if headings[place] in RIGHT else cell + pad)
+        lines.append(line.rstrip())
+    return lines
+
+
+def _wide(widths: Sequence[int], kept: Sequence[int]) -> int:
+    """Cells of the columns that are kept, beside the first."""
+    return sum(widths[place] + len(GAP) for place in kept)
+
+
+def _cut(cell: str, width: int) -> str:
+    from rich.cells import cell_len, set_cell_size
+
+    return cell if cell_len(cell) <= width else set_cell_size(cell, width - 1) + "…"
+
+
+def print_look(look: Look, now: int) -> None:
+    if not look.topics:
+        note("There are no topics.")
+        return
+    headings = [heading for heading in TOPICS if heading != "change"]  # which takes two looks
+    place = TOPICS.index("change")
+    topics = Table(*headings, right=RIGHT)
+    rows = [(*row[:place], *row[place + 1 :]) for row in topic_rows(look)]
+    topics.add(rows, [style(counts) for counts in look.topics.values()])
+    if look.running:
+        echo("")
+        workers = Table(*WORKERS, right=RIGHT, short=("of",))
+        workers.add(worker_rows(look))
+    if look.unread:
+        note(f"{look.unread:,} more run in workers that were not asked for.")
+
 
 SILENT = 2.0  # seconds without an answer: then the screen says so
 TICK = 1.0
@@ -99,18 +227,18 @@ def frame(watcher: Watcher, screen: "Console") -> "RenderableType":
     from rich.text import Text
 
     look, trouble = watcher.look, _trouble(watcher)
-    lines: list[RenderableType] = [_line(cells.summary(look) if look else "Looking …", "bold")]
+    lines: list[RenderableType] = [_line(summary(look) if look else "Looking …", "bold")]
     if trouble:
         lines.append(Text(trouble, "red"))
     if look is not None:
         room = max(2 * LEAST, screen.height - len(screen.render_lines(Group(*lines))) - 4)
-        topics, workers = cells.topic_rows(look), cells.worker_rows(look)
+        topics, workers = topic_rows(look), worker_rows(look)
         below = min(len(workers), max(LEAST, room // 3, room - len(topics)))
         above = room - below - (2 if look.running else 0)
-        styles = [cells.style(counts) for counts in look.topics.values()]
-        lines += ["", *_table(cells.TOPICS, topics, (screen.width, above), "topic", styles)]
+        styles = [style(counts) for counts in look.topics.values()]
+        lines += ["", *_table(TOPICS, topics, (screen.width, above), "topic", styles)]
         if look.running:
-            lines += ["", *_table(cells.WORKERS, workers, (screen.width, below), "worker")]
+            lines += ["", *_table(WORKERS, workers, (screen.width, below), "worker")]
     return Group(*lines)
 
 

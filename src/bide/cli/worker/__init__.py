@@ -88,7 +88,7 @@ def worker(
     killed: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> int:
     from bide.cli.worker.load import WorkerOptions
-    from bide.cli.worker.running import run
+    from bide.cli.worker.run import run
 
     options = WorkerOptions(
         queue_path=queue_path,

@@ -1,11 +1,17 @@
-"""The options of `bide worker`, and the queue or the Worker that they name, in a module of the user."""
+"""Loads the queue that `bide worker` serves, and again when a file has changed."""
 
+import contextlib
 import importlib
 import os
+import signal
+import subprocess
 import sys
+import time
 import traceback
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple, TypeAlias
 
 import typer
 
@@ -15,6 +21,7 @@ from bide.errors import ConfigError
 from bide.queue import AsyncQueue, Queue
 from bide.worker import Worker
 from bide.worker.claim_log import ClaimLog
+from bide.worker.signals import TOGETHER, asking
 from bide.worker.slots import Slots
 from bide.worker.unburied import taken_over
 
@@ -165,3 +172,88 @@ def _theirs(error: BaseException) -> list[str]:
         trace = trace.tb_next
     written = traceback.format_exception(type(error), error, trace)
     return [line for part in written for line in part.rstrip("\n").split("\n")]
+
+
+EVERY = 0.5  # seconds between two looks
+STOP_TIMEOUT = 3.0  # seconds that a worker has to stop
+TICK = 0.02  # seconds between two looks at a worker that stops
+_SKIPPED = {"node_modules", "__pycache__", "site-packages"}
+_Signals: TypeAlias = "SimpleQueue[int]"
+
+
+def reloaded(command: Callable[[int], Sequence[str]]) -> int:
+    """Run a worker, and restart it on changes, until Ctrl-C, SIGTERM or SIGHUP.
+
+    `command` makes the worker's command line from the number of its lifeline: the worker stops when the other end of this
+    pipe is closed, also by the death of this process. Signals interrupt nothing here: they are only written down.
+    """
+    signals: _Signals = SimpleQueue()
+    for number in asking():
+        signal.signal(number, lambda number, frame: signals.put(number))
+    folder = Path.cwd()
+    seen = _times(folder)
+    note(f"bide: watching the Python files in {folder}")
+    theirs, ours = os.pipe()
+    try:
+        while True:
+            worker = subprocess.Popen(command(theirs), process_group=0, pass_fds=[theirs])
+            try:
+                changed, seen = _wait_for_a_change(folder, seen, signals)
+                if not changed:
+                    return Exit.OK
+                note(f"bide: {', '.join(changed[:3])}{' and more' if len(changed) > 3 else ''} changed: restarting")
+            finally:
+                _stop(worker, signals)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def _wait_for_a_change(folder: Path, seen: dict[Path, int], signals: _Signals) -> tuple[list[str], dict[Path, int]]:
+    """The files that have changed, and what there is to see now. No files: a signal has come."""
+    while not _heard(signals, EVERY):
+        now = _times(folder)
+        changed = sorted(str(path.relative_to(folder)) for path in {*seen, *now} if seen.get(path) != now.get(path))
+        if changed:
+            return changed, now
+    return [], seen
+
+
+def _stop(worker: "subprocess.Popen[bytes]", signals: _Signals) -> None:
+    """Ask the worker to stop; a signal that comes meanwhile, or no end in time, asks for the next step."""
+    for step in (worker.terminate, worker.terminate, worker.kill):  # a second SIGTERM ends the worker at once
+        step()
+        begun = time.monotonic()
+        while worker.poll() is None and (passed := time.monotonic() - begun) < STOP_TIMEOUT:
+            if _heard(signals, TICK) and passed > TOGETHER:
+                break
+    worker.wait()
+
+
+def _heard(signals: _Signals, seconds: float) -> bool:
+    """Wait for a signal, for so long at most; whether one has come."""
+    try:
+        signals.get(timeout=seconds)
+    except Empty:
+        return False
+    return True
+
+
+def _times(folder: Path) -> dict[Path, int]:
+    times = {}
+    for path in _files(folder):
+        with contextlib.suppress(OSError):  # the file is gone again
+            times[path] = path.stat().st_mtime_ns
+    return times
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """All Python files, without those in virtual environments and hidden folders."""
+    for root, folders, files in os.walk(folder):
+        parent = Path(root)
+        folders[:] = [
+            each
+            for each in folders
+            if not each.startswith(".") and each not in _SKIPPED and not os.path.exists(parent / each / "pyvenv.cfg")
+        ]
+        yield from (parent / each for each in files if each.endswith(".py"))

@@ -13,6 +13,7 @@ from bide.types import Info, Stats
 if TYPE_CHECKING:
     from bide.queue import Queue
 
+
 READ = 4  # topics in one look whose running messages are read; the others keep what was read before
 PAGE = 100  # messages of each
 AT_MOST = 0.1  # of the time: how long the server may be busy with looks
