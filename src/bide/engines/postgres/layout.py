@@ -1,6 +1,6 @@
 """The tables and functions on the server, as numbered migrations, and which of them a release can work with.
 
-A migration has two parts. `0002_name.sql` adds what a release needs, and leaves what the release before it uses, so that both
+Each has two parts. `0002_name.sql` adds what a release needs, and leaves what the release before it uses, so that both
 can work at the same time. `0002_name.post.sql`, if there is one, removes what only older releases used: it is run by
 `bide migrate --finish`, once none of them is left. Functions are made anew by each migration; one whose arguments change gets
 another name, and the old one is dropped by the second part.
@@ -14,9 +14,14 @@ from typing import NamedTuple
 from bide.errors import SchemaMismatch
 
 
-def _texts(folder: str) -> Mapping[str, str]:
-    found = files(__package__).joinpath(folder).iterdir()
-    return {file.name: file.read_text(encoding="utf-8") for file in sorted(found, key=str) if file.name.endswith(".sql")}
+def _migrations() -> Mapping[str, str]:
+    _, *named = _MIGRATION.split(files(__package__).joinpath("migrations.sql").read_text(encoding="utf-8"))
+    return dict(zip(named[::2], named[1::2], strict=True))
+
+
+def _functions() -> str:
+    found = sorted(files(__package__).joinpath("functions").iterdir(), key=str)
+    return "\n".join(file.read_text(encoding="utf-8") for file in found if file.name.endswith(".sql"))
 
 
 class Layout(NamedTuple):
@@ -58,11 +63,12 @@ class Layout(NamedTuple):
         return {name: " ".join(named(statement, schema).split()) for name, statement in made.items()}
 
 
+_MIGRATION = re.compile(r"^-- migration: (\d{4}_\w+(?:\.post)?\.sql)\n", re.MULTILINE)
 _INDEX = re.compile(r"create (?:unique )?index (\w+) on [^;]*")
 _TABLE = re.compile(r"create table bide\.(\w+) \(.*?\n\)", re.DOTALL)
 _KEY = re.compile(r"constraint (\w+) primary key \([\w, ]+\)")
 
-OURS = Layout(_texts("migrations"), "\n".join(_texts("functions").values()))
+OURS = Layout(_migrations(), _functions())
 
 
 class Found(NamedTuple):

@@ -25,22 +25,23 @@ NETWORKS = frozenset(
 unnamed: set[str] = set()
 """Files that are used because nobody gave a URL: the log says when one is created."""
 
+_STEP = re.compile(r"^-- step: (\d{4}_\w+)\n", re.MULTILINE)
 _OCTAL = re.compile(r"\\([0-7]{3})")  # how a mount table writes spaces and the like
 
 
-def _scripts(folder: str) -> tuple[str, ...]:
-    """In order: 0001_….sql, 0002_….sql."""
-    named = {file.name: file for file in files(__package__).joinpath(folder).iterdir() if file.name.endswith(".sql")}
-    numbers = [int(name[:4]) for name in sorted(named)]
-    if numbers != list(range(1, len(named) + 1)):
-        raise ValueError(f"the {folder} are not numbered one by one: {sorted(named)}")
-    return tuple(named[name].read_text(encoding="utf-8") for name in sorted(named))
+def _steps(file: str) -> tuple[str, ...]:
+    """In order, each behind a line `-- step: 0001_name`."""
+    _, *named = _STEP.split(files(__package__).joinpath(file).read_text(encoding="utf-8"))
+    numbers = [int(name[:4]) for name in named[::2]]
+    if numbers != list(range(1, len(numbers) + 1)):
+        raise ValueError(f"the steps of {file} are not numbered one by one: {named[::2]}")
+    return tuple(named[1::2])
 
 
-MIGRATIONS = _scripts("migrations")
+MIGRATIONS = _steps("migrations.sql")
 """They lead from an empty file to the present layout. A release refuses a layout that it does not know."""
 
-ADDITIONS = _scripts("additions")
+ADDITIONS = _steps("additions.sql")
 """Tables, columns that may be null, and triggers: a release before them passes over them, so both may use the file at once."""
 
 

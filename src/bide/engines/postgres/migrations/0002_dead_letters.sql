@@ -1,1 +1,0 @@
--- Dead letters by their ids: functions only.

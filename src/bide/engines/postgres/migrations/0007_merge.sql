@@ -1,1 +1,0 @@
--- Functions only: bodies that are merged.

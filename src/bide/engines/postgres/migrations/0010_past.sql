@@ -1,1 +1,0 @@
--- Functions only: messages that had attempts elsewhere, and dead letters, as they were.

@@ -1,1 +1,0 @@
--- Functions only: messages that end together, if they are as they were seen.

@@ -1,1 +1,0 @@
--- Functions only: they find operators and functions in pg_catalog alone, whatever others have made in the schema public.

@@ -1,1 +1,0 @@
--- Functions only: who finds no place at a gate is told when one is free.

@@ -1,1 +1,0 @@
--- Functions only: a retry may give a message more attempts.

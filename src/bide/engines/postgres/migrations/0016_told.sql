@@ -1,1 +1,0 @@
--- Functions only: a claim tells the server's clock; what is looked at tells since when it waits, and what it is leased by.

@@ -1,1 +1,0 @@
--- Functions only: of a batch, all messages whose keys are free are stored at once.

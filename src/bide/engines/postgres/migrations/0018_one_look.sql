@@ -1,1 +1,0 @@
--- Functions only: a claim looks once for the due messages of all priorities.

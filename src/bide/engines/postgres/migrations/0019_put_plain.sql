@@ -1,1 +1,0 @@
--- Functions only: one message without a key is put in few statements.

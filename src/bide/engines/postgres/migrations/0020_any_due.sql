@@ -1,1 +1,0 @@
--- Functions only: a row that was written by hand, due at the first instant there is, does not end upkeep.

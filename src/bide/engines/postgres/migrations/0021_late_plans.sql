@@ -1,1 +1,0 @@
--- Functions only: what tells of late messages makes no plan that reads the whole table.

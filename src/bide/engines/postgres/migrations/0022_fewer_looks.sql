@@ -1,1 +1,0 @@
--- Functions only: claims, ends and what is told of take fewer statements.
