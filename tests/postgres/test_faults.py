@@ -11,7 +11,7 @@ import pytest
 from bide import AsyncQueue, Queue, Unavailable
 from bide.engines.base import End, Move, NewMessage, Ref, Settings
 from bide.engines.postgres import source
-from bide.engines.postgres.aio import waking
+from bide.engines.postgres.aio import wakeup
 from bide.engines.postgres.aio.engine import AsyncPostgres
 from bide.engines.postgres.limited import AsyncLimited, Limited
 from bide.engines.postgres.sync.engine import Postgres
@@ -318,7 +318,7 @@ async def test_a_connection_that_listens_and_has_gone_silent_is_replaced(
     postgres_url: str, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs_groups()
-    monkeypatch.setattr(waking, "SILENT", 0.0)
+    monkeypatch.setattr(wakeup, "SILENT", 0.0)
     with Network() as network:
         address = network.new_address()
         network.listen(address, postgres_server.port)

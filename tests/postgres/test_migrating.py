@@ -10,7 +10,7 @@ from bide import Queue, SchemaMismatch
 from bide.engines.base import Settings
 from bide.engines.postgres import source
 from bide.engines.postgres.layout import OURS, Found, Layout
-from bide.engines.postgres.sync.migrating import Migrating
+from bide.engines.postgres.sync.migrations import Migrating
 
 NOW, LATER = OURS.number, OURS.number + 1
 NEXT = Layout(

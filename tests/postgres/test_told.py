@@ -12,8 +12,8 @@ import pytest
 from bide import AsyncQueue, Queue
 from bide.engines.postgres import telling
 from bide.engines.postgres.aio.engine import AsyncPostgres
-from bide.engines.postgres.aio.waking import MANY, AsyncWaking
-from bide.engines.postgres.sync.waking import Waking
+from bide.engines.postgres.aio.wakeup import MANY, AsyncWaking
+from bide.engines.postgres.sync.wakeup import Waking
 from bide.engines.postgres.telling import AGAIN
 from tests.sqlite.conftest import Child
 from tests.worker.conftest import once

@@ -8,7 +8,7 @@ import redis
 from bide.engines.base import NewMessage, Ref
 from bide.engines.redis.protocol.encoding import LAYOUT, name_of
 from bide.testing.contract.bench import Bench, counts
-from bide.testing.contract.clocks import SOON, was_ahead
+from bide.testing.contract.times import SOON, was_ahead
 from bide.types import CancelResult
 from tests.redis.keyspace import COLOURS, bench_at
 from tests.servers.fixtures import NewRedis

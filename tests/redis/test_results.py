@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from bide.engines.redis import resharding
-from bide.engines.redis.protocol import keeping
+from bide.engines.redis.protocol import results
 from bide.engines.results import OPEN, Arrival, Dependent, Expected, Follow, Kept, Result
 from bide.testing.contract.bench import Bench
 from tests.redis.keyspace import COLOURS, bench_at
@@ -132,16 +132,16 @@ async def test_no_follower_is_left_out_when_another_server_takes_over(
     new_redis: NewRedis, colour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each server has them in an order of its own, so where a page of one begins means nothing to another."""
-    server, heard, hear = new_redis(appendonly="yes", appendfsync="always"), list[int](), keeping.Followers.hear
+    server, heard, hear = new_redis(appendonly="yes", appendfsync="always"), list[int](), results.Followers.hear
 
-    def restart(pages: keeping.Followers, page: Sequence[bytes]) -> None:
+    def restart(pages: results.Followers, page: Sequence[bytes]) -> None:
         hear(pages, page)
         heard.append(len(page))
         if len(heard) in (2, 4):
             server.kill()
             server.start()
 
-    monkeypatch.setattr(keeping.Followers, "hear", restart)
+    monkeypatch.setattr(results.Followers, "hear", restart)
     async with bench_at(server.url, colour) as bench:
         part, names = await followed(bench, 3_000)
         [told] = await bench.engine.results.fulfil([Kept(part, 60_000, b"7")], now=bench.now)

@@ -13,7 +13,7 @@ from bide.core.formats import plural
 from bide.errors import ConfigError
 
 if TYPE_CHECKING:
-    from bide.engines.postgres.sync.migrating import Migrating
+    from bide.engines.postgres.sync.migrations import Migrating
     from bide.engines.redis.resharding import Emptying, Resharding
 
 

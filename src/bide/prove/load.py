@@ -7,8 +7,7 @@ from pathlib import Path
 import msgspec
 
 from bide.prove.facts import NEVER, Act, ClockSet, Delivered, Facts, Handled, Left, Look, Receive, Send
-from bide.prove.history import stored
-from bide.prove.join import join_messages, join_operations
+from bide.prove.history import join_messages, join_operations, stored
 from bide.prove.record import Record, read
 from bide.types import Info
 

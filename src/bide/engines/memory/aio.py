@@ -25,7 +25,7 @@ from bide.engines.base import (
 )
 from bide.engines.gates import Entered, Entry, Held, Left, Recalled, Spend, Spent
 from bide.engines.gates.aio import AsyncGates
-from bide.engines.memory import change, deliver, entering, keeping, look
+from bide.engines.memory import change, deliver, gates, look, results
 from bide.engines.memory.store import Store
 from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
 from bide.engines.results.aio import AsyncResults
@@ -39,19 +39,19 @@ class AsyncMemoryGates(AsyncGates):
         self._store = store
 
     async def enter(self, entries: Sequence[Entry], *, now: int | None = None) -> list[Entered]:
-        return entering.enter(self._store, entries, now)
+        return gates.enter(self._store, entries, now)
 
     async def keep(self, held: Sequence[Held], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
-        return entering.keep(self._store, held, lease, now)
+        return gates.keep(self._store, held, lease, now)
 
     async def leave(self, held: Sequence[Held], *, now: int | None = None) -> Left:
-        return entering.leave(self._store, held, now)
+        return gates.leave(self._store, held, now)
 
     async def recall(self, limit: int = MAX_BATCH, *, now: int | None = None) -> Recalled:
-        return entering.recall(self._store, limit, now)
+        return gates.recall(self._store, limit, now)
 
     async def spend(self, spends: Sequence[Spend], *, now: int | None = None) -> list[Spent]:
-        return entering.spend(self._store, spends, now)
+        return gates.spend(self._store, spends, now)
 
 
 class AsyncMemoryResults(AsyncResults):
@@ -59,32 +59,32 @@ class AsyncMemoryResults(AsyncResults):
         self._store = store
 
     async def expect(self, expected: Sequence[Expected], *, connection: object | None = None, now: int | None = None) -> None:
-        keeping.expect(self._store, expected, now)
+        results.expect(self._store, expected, now)
 
     async def fulfil(self, kept: Sequence[Kept], *, now: int | None = None) -> list[list[str]]:
-        return keeping.fulfil(self._store, kept, now)
+        return results.fulfil(self._store, kept, now)
 
     async def read(self, ids: Sequence[str], *, now: int | None = None) -> list[Result | None]:
-        return keeping.read(self._store, ids, now)
+        return results.read(self._store, ids, now)
 
     async def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
-        return keeping.tidy(self._store, limit, now)
+        return results.tidy(self._store, limit, now)
 
     async def depend(
         self, dependents: Sequence[Dependent], *, connection: object | None = None, now: int | None = None
     ) -> None:
-        keeping.depend(self._store, dependents)
+        results.depend(self._store, dependents)
 
     async def follow(
         self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None
     ) -> list[bool | None]:
-        return keeping.follow(self._store, follows, now)
+        return results.follow(self._store, follows, now)
 
     async def arrive(self, arrivals: Sequence[Arrival], *, now: int | None = None) -> list[bool]:
-        return keeping.arrive(self._store, arrivals, now)
+        return results.arrive(self._store, arrivals, now)
 
     async def forget(self, ids: Sequence[str], *, now: int | None = None) -> None:
-        keeping.forget(self._store, ids)
+        results.forget(self._store, ids)
 
 
 class AsyncMemory(AsyncEngine):

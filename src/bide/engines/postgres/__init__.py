@@ -10,7 +10,7 @@ from bide.engines.postgres.layout import Found, told
 from bide.engines.postgres.location import Address, read
 from bide.engines.postgres.sync.connections import Connections
 from bide.engines.postgres.sync.engine import Postgres
-from bide.engines.postgres.sync.migrating import Migrating
+from bide.engines.postgres.sync.migrations import Migrating
 from bide.errors import ConfigError
 
 CAPABILITIES = Capabilities(

@@ -7,7 +7,7 @@ the end of a call shows whether it was in time, and whether the call that told h
 
 from collections.abc import Collection
 
-from bide.engines.postgres.recent import Recent
+from bide.engines.postgres.bounds import Recent
 
 QUIET = 0.02  # seconds from the beginning of a call that tells, in which others begin that need not tell
 IN_TIME = 0.07  # seconds from the same instant, in which they have to end

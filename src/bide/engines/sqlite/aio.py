@@ -29,7 +29,7 @@ from bide.engines.gates.aio import AsyncGates
 from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
 from bide.engines.results.aio import AsyncResults
 from bide.engines.sleepers import Sleeper
-from bide.engines.sqlite import change, deliver, entering, keeping, look
+from bide.engines.sqlite import change, deliver, gates, look, results
 from bide.engines.sqlite.executor import AsyncExecutor
 from bide.engines.sqlite.transaction import Namespace, Transaction
 from bide.errors import Unavailable
@@ -201,20 +201,20 @@ class AsyncSqliteGates(AsyncGates):
         self._namespace = namespace
 
     async def enter(self, entries: Sequence[Entry], *, now: int | None = None) -> list[Entered]:
-        return await self._engine._write(lambda tx: entering.enter(tx, self._namespace, entries, now), durable=False)
+        return await self._engine._write(lambda tx: gates.enter(tx, self._namespace, entries, now), durable=False)
 
     async def keep(self, held: Sequence[Held], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
-        return await self._engine._write(lambda tx: entering.keep(tx, self._namespace, held, lease, now), durable=False)
+        return await self._engine._write(lambda tx: gates.keep(tx, self._namespace, held, lease, now), durable=False)
 
     async def leave(self, held: Sequence[Held], *, now: int | None = None) -> Left:
-        return await self._engine._write(lambda tx: entering.leave(tx, self._namespace, held, now), durable=False)
+        return await self._engine._write(lambda tx: gates.leave(tx, self._namespace, held, now), durable=False)
 
     async def recall(self, limit: int = MAX_BATCH, *, now: int | None = None) -> Recalled:
-        return await self._engine._write(lambda tx: entering.recall(tx, self._namespace, limit, now), durable=False)
+        return await self._engine._write(lambda tx: gates.recall(tx, self._namespace, limit, now), durable=False)
 
     async def spend(self, spends: Sequence[Spend], *, now: int | None = None) -> list[Spent]:
         lasting = any(each.window > REBOOT_MS for each in spends)
-        return await self._engine._write(lambda tx: entering.spend(tx, self._namespace, spends, now), durable=lasting)
+        return await self._engine._write(lambda tx: gates.spend(tx, self._namespace, spends, now), durable=lasting)
 
 
 class AsyncSqliteResults(AsyncResults):
@@ -223,29 +223,29 @@ class AsyncSqliteResults(AsyncResults):
         self._namespace = namespace
 
     async def expect(self, expected: Sequence[Expected], *, connection: object | None = None, now: int | None = None) -> None:
-        await self._engine._write(lambda tx: keeping.expect(tx, self._namespace, expected, now), connection=connection)
+        await self._engine._write(lambda tx: results.expect(tx, self._namespace, expected, now), connection=connection)
 
     async def fulfil(self, kept: Sequence[Kept], *, now: int | None = None) -> list[list[str]]:
-        return await self._engine._write(lambda tx: keeping.fulfil(tx, self._namespace, kept, now))
+        return await self._engine._write(lambda tx: results.fulfil(tx, self._namespace, kept, now))
 
     async def read(self, ids: Sequence[str], *, now: int | None = None) -> list[Result | None]:
-        return await self._engine._opened().read(lambda tx: keeping.read(tx, self._namespace, ids, now))
+        return await self._engine._opened().read(lambda tx: results.read(tx, self._namespace, ids, now))
 
     async def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
-        return await self._engine._write(lambda tx: keeping.tidy(tx, self._namespace, limit, now), durable=False)
+        return await self._engine._write(lambda tx: results.tidy(tx, self._namespace, limit, now), durable=False)
 
     async def depend(
         self, dependents: Sequence[Dependent], *, connection: object | None = None, now: int | None = None
     ) -> None:
-        await self._engine._write(lambda tx: keeping.depend(tx, self._namespace, dependents), connection=connection)
+        await self._engine._write(lambda tx: results.depend(tx, self._namespace, dependents), connection=connection)
 
     async def follow(
         self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None
     ) -> list[bool | None]:
-        return await self._engine._write(lambda tx: keeping.follow(tx, self._namespace, follows, now), connection=connection)
+        return await self._engine._write(lambda tx: results.follow(tx, self._namespace, follows, now), connection=connection)
 
     async def arrive(self, arrivals: Sequence[Arrival], *, now: int | None = None) -> list[bool]:
-        return await self._engine._write(lambda tx: keeping.arrive(tx, self._namespace, arrivals, now))
+        return await self._engine._write(lambda tx: results.arrive(tx, self._namespace, arrivals, now))
 
     async def forget(self, ids: Sequence[str], *, now: int | None = None) -> None:
-        await self._engine._write(lambda tx: keeping.forget(tx, self._namespace, ids), durable=False)
+        await self._engine._write(lambda tx: results.forget(tx, self._namespace, ids), durable=False)

@@ -5,7 +5,7 @@ from itertools import accumulate
 
 from bide.engines.base import MAX_BATCH
 from bide.prove.facts import Delivered, Facts, Left, Message, Send, before
-from bide.prove.join import FORGOTTEN
+from bide.prove.history import FORGOTTEN
 from bide.prove.report import Findings, Terms
 
 

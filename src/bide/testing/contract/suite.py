@@ -17,25 +17,22 @@ from bide.engines.results import Result
 from bide.engines.results.aio import AsyncResults
 from bide.engines.results.sync import Results
 from bide.engines.sync import Engine
-from bide.testing.contract.began import Began
+from bide.testing.contract.attempts import Began, Traces
 from bide.testing.contract.bench import Bench, fits
 from bide.testing.contract.claim import Claiming, Order
-from bide.testing.contract.clocks import Clocks
-from bide.testing.contract.exactness import Exactness
 from bide.testing.contract.gates import Gating
 from bide.testing.contract.inspection import Inspecting
 from bide.testing.contract.keys import Keys, Successors
 from bide.testing.contract.lacking import Lacking
 from bide.testing.contract.life import Life
 from bide.testing.contract.moving import Moving
-from bide.testing.contract.past import Pasts
-from bide.testing.contract.put import Putting
+from bide.testing.contract.put import Pasts, Putting
 from bide.testing.contract.rates import Rates
 from bide.testing.contract.repeats import Debounce, Merge, Periods
 from bide.testing.contract.results import Keeping
 from bide.testing.contract.settle import Leases, Settling
+from bide.testing.contract.times import Clocks, Exactness
 from bide.testing.contract.topics import Pausing, Sweeping
-from bide.testing.contract.traces import Traces
 from bide.testing.contract.upkeep import Upkeep
 from bide.testing.contract.waiting import Waiting
 from bide.types import CancelResult, RescheduleResult, Sent, Stats

@@ -7,7 +7,8 @@ from typing import Any
 
 import psycopg
 
-from bide.engines.postgres.aio.migrating import AsyncMigrating
+from bide.engines.postgres.aio.migrations import AsyncMigrating
+from bide.engines.postgres.bounds import AsyncRoom
 from bide.engines.postgres.failures import (
     PATIENCE,
     Tries,
@@ -22,7 +23,6 @@ from bide.engines.postgres.failures import (
 )
 from bide.engines.postgres.limited import AsyncLimited
 from bide.engines.postgres.location import Address
-from bide.engines.postgres.room import AsyncRoom
 from bide.engines.postgres.server_settings import LOOK, settings_for
 from bide.engines.postgres.statements import Rows
 from bide.errors import BideError, OutcomeUnknown, Unavailable

@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 
+from bide.engines.postgres.bounds import Room
 from bide.engines.postgres.failures import (
     PATIENCE,
     Tries,
@@ -21,10 +22,9 @@ from bide.engines.postgres.failures import (
 )
 from bide.engines.postgres.limited import Limited
 from bide.engines.postgres.location import Address
-from bide.engines.postgres.room import Room
 from bide.engines.postgres.server_settings import LOOK, settings_for
 from bide.engines.postgres.statements import Rows
-from bide.engines.postgres.sync.migrating import Migrating
+from bide.engines.postgres.sync.migrations import Migrating
 from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.wakeable import Signal
 

@@ -32,8 +32,8 @@ from bide.engines.gates.aio import AsyncGates
 from bide.engines.redis.aio.around import AsyncAround
 from bide.engines.redis.aio.batches import AsyncBatches
 from bide.engines.redis.aio.gates import AsyncRedisGates
-from bide.engines.redis.aio.keeping import AsyncRedisResults
 from bide.engines.redis.aio.looks import AsyncLooks
+from bide.engines.redis.aio.results import AsyncRedisResults
 from bide.engines.redis.aio.sends import AsyncSends
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.aio.shards import AsyncShards

@@ -34,8 +34,8 @@ from bide.engines.redis.protocol import delivering, sending
 from bide.engines.redis.sync.around import Around
 from bide.engines.redis.sync.batches import Batches
 from bide.engines.redis.sync.gates import RedisGates
-from bide.engines.redis.sync.keeping import RedisResults
 from bide.engines.redis.sync.looks import Looks
+from bide.engines.redis.sync.results import RedisResults
 from bide.engines.redis.sync.sends import Sends
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards

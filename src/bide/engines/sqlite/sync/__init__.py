@@ -28,7 +28,7 @@ from bide.engines.gates.sync import Gates
 from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
 from bide.engines.results.sync import Results
 from bide.engines.sleepers import Sleeper
-from bide.engines.sqlite import change, deliver, entering, keeping, look
+from bide.engines.sqlite import change, deliver, gates, look, results
 from bide.engines.sqlite.executor import Executor
 from bide.engines.sqlite.transaction import Namespace, Transaction
 from bide.engines.sync import Engine
@@ -199,20 +199,20 @@ class SqliteGates(Gates):
         self._namespace = namespace
 
     def enter(self, entries: Sequence[Entry], *, now: int | None = None) -> list[Entered]:
-        return self._engine._write(lambda tx: entering.enter(tx, self._namespace, entries, now), durable=False)
+        return self._engine._write(lambda tx: gates.enter(tx, self._namespace, entries, now), durable=False)
 
     def keep(self, held: Sequence[Held], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
-        return self._engine._write(lambda tx: entering.keep(tx, self._namespace, held, lease, now), durable=False)
+        return self._engine._write(lambda tx: gates.keep(tx, self._namespace, held, lease, now), durable=False)
 
     def leave(self, held: Sequence[Held], *, now: int | None = None) -> Left:
-        return self._engine._write(lambda tx: entering.leave(tx, self._namespace, held, now), durable=False)
+        return self._engine._write(lambda tx: gates.leave(tx, self._namespace, held, now), durable=False)
 
     def recall(self, limit: int = MAX_BATCH, *, now: int | None = None) -> Recalled:
-        return self._engine._write(lambda tx: entering.recall(tx, self._namespace, limit, now), durable=False)
+        return self._engine._write(lambda tx: gates.recall(tx, self._namespace, limit, now), durable=False)
 
     def spend(self, spends: Sequence[Spend], *, now: int | None = None) -> list[Spent]:
         lasting = any(each.window > REBOOT_MS for each in spends)
-        return self._engine._write(lambda tx: entering.spend(tx, self._namespace, spends, now), durable=lasting)
+        return self._engine._write(lambda tx: gates.spend(tx, self._namespace, spends, now), durable=lasting)
 
 
 class SqliteResults(Results):
@@ -221,27 +221,27 @@ class SqliteResults(Results):
         self._namespace = namespace
 
     def expect(self, expected: Sequence[Expected], *, connection: object | None = None, now: int | None = None) -> None:
-        self._engine._write(lambda tx: keeping.expect(tx, self._namespace, expected, now), connection=connection)
+        self._engine._write(lambda tx: results.expect(tx, self._namespace, expected, now), connection=connection)
 
     def fulfil(self, kept: Sequence[Kept], *, now: int | None = None) -> list[list[str]]:
-        return self._engine._write(lambda tx: keeping.fulfil(tx, self._namespace, kept, now))
+        return self._engine._write(lambda tx: results.fulfil(tx, self._namespace, kept, now))
 
     def read(self, ids: Sequence[str], *, now: int | None = None) -> list[Result | None]:
-        return self._engine._opened().read(lambda tx: keeping.read(tx, self._namespace, ids, now))
+        return self._engine._opened().read(lambda tx: results.read(tx, self._namespace, ids, now))
 
     def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
-        return self._engine._write(lambda tx: keeping.tidy(tx, self._namespace, limit, now), durable=False)
+        return self._engine._write(lambda tx: results.tidy(tx, self._namespace, limit, now), durable=False)
 
     def depend(self, dependents: Sequence[Dependent], *, connection: object | None = None, now: int | None = None) -> None:
-        self._engine._write(lambda tx: keeping.depend(tx, self._namespace, dependents), connection=connection)
+        self._engine._write(lambda tx: results.depend(tx, self._namespace, dependents), connection=connection)
 
     def follow(
         self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None
     ) -> list[bool | None]:
-        return self._engine._write(lambda tx: keeping.follow(tx, self._namespace, follows, now), connection=connection)
+        return self._engine._write(lambda tx: results.follow(tx, self._namespace, follows, now), connection=connection)
 
     def arrive(self, arrivals: Sequence[Arrival], *, now: int | None = None) -> list[bool]:
-        return self._engine._write(lambda tx: keeping.arrive(tx, self._namespace, arrivals, now))
+        return self._engine._write(lambda tx: results.arrive(tx, self._namespace, arrivals, now))
 
     def forget(self, ids: Sequence[str], *, now: int | None = None) -> None:
-        self._engine._write(lambda tx: keeping.forget(tx, self._namespace, ids), durable=False)
+        self._engine._write(lambda tx: results.forget(tx, self._namespace, ids), durable=False)

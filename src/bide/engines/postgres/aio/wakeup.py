@@ -1,4 +1,4 @@
-# unasync: ../sync/waking.py
+# unasync: ../sync/wakeup.py
 """How receivers sleep until there may be a message for them: one of them reads the server's notifications for all.
 
 A notification is a hint: a lost one costs a sweep. Through a pooler there are none, and receivers look four times a second.
@@ -14,9 +14,9 @@ import psycopg
 
 from bide.engines.base import SWEEP
 from bide.engines.postgres.aio.connections import AsyncConnections
+from bide.engines.postgres.bounds import MOMENT, Recent
 from bide.engines.postgres.layout import filled
 from bide.engines.postgres.limited import AsyncLimited
-from bide.engines.postgres.recent import MOMENT, Recent
 from bide.engines.postgres.rows import CALLS, heard_of
 from bide.engines.postgres.telling import AGAIN, Telling, look_again
 from bide.engines.sleepers import Sleeper, Sleepers

@@ -1,4 +1,4 @@
-# unasync: ../sync/keeping.py
+# unasync: ../sync/results.py
 """The kept results of a Redis engine. All that belongs to a message is in its shard, which its id names.
 
 So a reshard moves nothing: an old shard keeps the results of its messages, and is not given up before their time is over.
@@ -10,7 +10,7 @@ from typing import Any
 from bide.engines.base import MAX_BATCH
 from bide.engines.redis.aio.batches import AsyncBatches
 from bide.engines.redis.aio.shard import AsyncShard
-from bide.engines.redis.protocol import gating, keeping
+from bide.engines.redis.protocol import gating, results
 from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
 from bide.engines.results.aio import AsyncResults
@@ -24,7 +24,7 @@ class AsyncRedisResults(AsyncResults):
 
     async def expect(self, expected: Sequence[Expected], *, connection: object | None = None, now: int | None = None) -> None:
         async def ask(shard: AsyncShard, some: Sequence[Expected]) -> list[Any]:
-            await shard.calls.ask("expect_results", keeping.expect(some), now)
+            await shard.calls.ask("expect_results", results.expect(some), now)
             return [None] * len(some)
 
         await self._divided().by_shard(expected, lambda each: name_of(each.id).shard, ask)
@@ -32,8 +32,8 @@ class AsyncRedisResults(AsyncResults):
     async def fulfil(self, kept: Sequence[Kept], *, now: int | None = None) -> list[list[str]]:
         async def ask(shard: AsyncShard, some: Sequence[Kept]) -> list[Any]:
             found: list[list[str]] = []
-            for part in gating.runs(some, keeping.size_of):
-                told = keeping.followers(await shard.calls.ask("fulfil_results", keeping.fulfil(part), now))
+            for part in gating.runs(some, results.size_of):
+                told = results.followers(await shard.calls.ask("fulfil_results", results.fulfil(part), now))
                 for each, followers in zip(part, told, strict=True):
                     while followers.begins:
                         _, page = await shard.calls.ask("followers", (each.id, followers.begins), now)
@@ -47,7 +47,7 @@ class AsyncRedisResults(AsyncResults):
         async def ask(shard: AsyncShard, some: Sequence[str]) -> list[Any]:
             found: list[Result | None] = []
             while len(found) < len(some):
-                found += keeping.results(await shard.calls.ask("read_results", some[len(found) :], now))
+                found += results.results(await shard.calls.ask("read_results", some[len(found) :], now))
             return found
 
         return await self._divided().by_shard(ids, lambda id: name_of(id).shard, ask)
@@ -61,7 +61,7 @@ class AsyncRedisResults(AsyncResults):
     ) -> None:
         async def ask(shard: AsyncShard, some: Sequence[Dependent]) -> list[Any]:
             for part in gating.runs(some, lambda each: len(each.on)):
-                await shard.calls.ask("depend", keeping.depend(part), now)
+                await shard.calls.ask("depend", results.depend(part), now)
             return [None] * len(some)
 
         await self._divided().by_shard(dependents, lambda each: name_of(each.id).shard, ask)
@@ -70,13 +70,13 @@ class AsyncRedisResults(AsyncResults):
         self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None
     ) -> list[bool | None]:
         async def ask(shard: AsyncShard, some: Sequence[Follow]) -> list[Any]:
-            return keeping.followed(await shard.calls.ask("follow", keeping.follow(some), now))
+            return results.followed(await shard.calls.ask("follow", results.follow(some), now))
 
         return await self._divided().by_shard(follows, lambda each: name_of(each.on).shard, ask)
 
     async def arrive(self, arrivals: Sequence[Arrival], *, now: int | None = None) -> list[bool]:
         async def ask(shard: AsyncShard, some: Sequence[Arrival]) -> list[Any]:
-            return keeping.ready(await shard.calls.ask("arrive", keeping.arrive(some), now))
+            return results.ready(await shard.calls.ask("arrive", results.arrive(some), now))
 
         return await self._divided().by_shard(arrivals, lambda each: name_of(each.dependent).shard, ask)
 

@@ -1,4 +1,4 @@
-# unasync: ../sync/migrating.py
+# unasync: ../sync/migrations.py
 """Makes the tables and functions of a namespace, and brings those of an older release to this one's layout."""
 
 import time

@@ -1,11 +1,11 @@
-# unasync: ../sync/keeping.py
+# unasync: ../sync/results.py
 """The kept results of the PostgreSQL engine: each verb is one call of a function on the server."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from bide.engines.base import MAX_BATCH
-from bide.engines.postgres import keeping
+from bide.engines.postgres import results
 from bide.engines.postgres.aio.connections import AsyncConnections
 from bide.engines.postgres.layout import filled
 from bide.engines.postgres.statements import Rows
@@ -24,19 +24,19 @@ class AsyncPostgresResults(AsyncResults):
     ) -> None:
         """`join`: runs a statement in the caller's transaction."""
         self._connections = connections
-        self._calls = {verb: filled(call, schema) for verb, call in keeping.CALLS.items()}
+        self._calls = {verb: filled(call, schema) for verb, call in results.CALLS.items()}
         self._join = join
 
     async def expect(self, expected: Sequence[Expected], *, connection: object | None = None, now: int | None = None) -> None:
-        await self._ask("expect", [*keeping.expect_args(expected), connection is not None, now], connection)
+        await self._ask("expect", [*results.expect_args(expected), connection is not None, now], connection)
 
     async def fulfil(self, kept: Sequence[Kept], *, now: int | None = None) -> list[list[str]]:
         large = sum(len(each.value or b"") for each in kept)
-        args = [*keeping.fulfil_args(kept), now]
-        return keeping.followers_of(len(kept), await self._connections.run(self._calls["fulfil"], args, acts=True, large=large))
+        args = [*results.fulfil_args(kept), now]
+        return results.followers_of(len(kept), await self._connections.run(self._calls["fulfil"], args, acts=True, large=large))
 
     async def read(self, ids: Sequence[str], *, now: int | None = None) -> list[Result | None]:
-        return keeping.results_of(len(ids), await self._connections.run(self._calls["read"], [list(ids), now]))
+        return results.results_of(len(ids), await self._connections.run(self._calls["read"], [list(ids), now]))
 
     async def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
         [[more]] = await self._ask("tidy", [limit, now])
@@ -45,16 +45,16 @@ class AsyncPostgresResults(AsyncResults):
     async def depend(
         self, dependents: Sequence[Dependent], *, connection: object | None = None, now: int | None = None
     ) -> None:
-        await self._ask("depend", [*keeping.depend_args(dependents), connection is not None], connection)
+        await self._ask("depend", [*results.depend_args(dependents), connection is not None], connection)
 
     async def follow(
         self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None
     ) -> list[bool | None]:
         args = [[each.on for each in follows], connection is not None, now]
-        return keeping.followed_of(follows, await self._ask("follow", args, connection))
+        return results.followed_of(follows, await self._ask("follow", args, connection))
 
     async def arrive(self, arrivals: Sequence[Arrival], *, now: int | None = None) -> list[bool]:
-        return keeping.ready_of(len(arrivals), await self._ask("arrive", [*keeping.arrive_args(arrivals), now]))
+        return results.ready_of(len(arrivals), await self._ask("arrive", [*results.arrive_args(arrivals), now]))
 
     async def forget(self, ids: Sequence[str], *, now: int | None = None) -> None:
         await self._ask("forget", [list(ids)])

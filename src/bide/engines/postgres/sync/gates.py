@@ -1,0 +1,42 @@
+# Generated from ../aio/gates.py by tools/unasync.py; change that file instead.
+"""The gates of the PostgreSQL engine: each verb is one call of a function on the server."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bide.engines.base import MAX_BATCH
+from bide.engines.gates import Entered, Entry, Held, Left, Recalled, Spend, Spent
+from bide.engines.gates.sync import Gates
+from bide.engines.postgres import gates
+from bide.engines.postgres.layout import filled
+from bide.engines.postgres.sync.connections import Connections
+
+
+class PostgresGates(Gates):
+    """A call that is repeated, as its answer was lost, does no harm: who is in gets the same token, and a place is free once.
+
+    Only instants may be spent twice.
+    """
+
+    def __init__(self, connections: Connections, schema: str, request: Callable[[], str]) -> None:
+        self._connections = connections
+        self._calls = {verb: filled(call, schema) for verb, call in gates.CALLS.items()}
+        self._request = request
+
+    def enter(self, entries: Sequence[Entry], *, now: int | None = None) -> list[Entered]:
+        return gates.entered_of(self._ask("enter", [*gates.entry_args(entries), now]))
+
+    def keep(self, held: Sequence[Held], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
+        return gates.kept_of(held, self._ask("keep", [*gates.held_args(held), lease, now]))
+
+    def leave(self, held: Sequence[Held], *, now: int | None = None) -> Left:
+        return gates.left_of(self._ask("leave", [self._request(), *gates.held_args(held), *gates.TURNS, now]))
+
+    def recall(self, limit: int = MAX_BATCH, *, now: int | None = None) -> Recalled:
+        return gates.recalled_of(self._ask("recall", [limit, *gates.TURNS, now]))
+
+    def spend(self, spends: Sequence[Spend], *, now: int | None = None) -> list[Spent]:
+        return gates.spent_of(self._ask("spend", [*gates.spend_args(spends), now]))
+
+    def _ask(self, verb: str, args: Sequence[Any]) -> list[Any]:
+        return self._connections.run(self._calls[verb], args, acts=True)
