@@ -38,9 +38,9 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 PATIENT = """
 import sys
 from bide.cli.app import run
-from bide.cli.worker import reload
+from bide.cli.worker import load
 
-reload.STOP_TIMEOUT = 1000.0
+load.STOP_TIMEOUT = 1000.0
 sys.exit(run(sys.argv[4:]))
 """
 
@@ -179,8 +179,8 @@ def test_a_folder_that_may_not_be_read_is_passed_by(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "data").chmod(0)
     look = (
-        "import os; from pathlib import Path; from bide.cli.worker import reload;"
-        "os.getuid() or os.setuid(65534); print(*reload._times(Path('.')))"
+        "import os; from pathlib import Path; from bide.cli.worker import load;"
+        "os.getuid() or os.setuid(65534); print(*load._times(Path('.')))"
     )
     seen = subprocess.run([sys.executable, "-c", look], cwd=tmp_path, stdout=subprocess.PIPE, check=True)
     (tmp_path / "data").chmod(0o700)

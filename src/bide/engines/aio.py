@@ -211,6 +211,7 @@ class AsyncEngine(ABC):
         of other parts, and those of later calls, don't end meanwhile. It raises OutcomeUnknown, with the answers of the others.
 
         - An extended lease ends later.
+        - Deliveries of one claim are extended apart and together.
         - An old token extends nothing.
         """
 
@@ -277,6 +278,7 @@ class AsyncEngine(ABC):
         - A lease that ends on the last attempt buries its message.
         - Tend removes what has expired.
         - Dead letters that are too old are dropped and counted.
+        - A dead letter that died again is as old as its last death.
         - Dead letters that are too many are dropped and counted.
         - A dead letter that is too old and one too many is counted once.
         - Tend does no more than its budget.
