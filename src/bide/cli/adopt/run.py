@@ -1,4 +1,4 @@
-"""A run of `bide adopt`: what it prints, and what it has on its way."""
+"""How messages are moved, for `bide adopt` and `bide move`: the dry run, the progress, and what Ctrl-C does."""
 
 import re
 import signal
@@ -11,56 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bide.adopt.adoption import destination_of
-from bide.adopt.copies import SURE
-from bide.adopt.source import is_for_another
 from bide.cli.exits import Exit
 from bide.cli.output import body_text, due, echo, echo_json, note, now_ms, progress
-from bide.core.formats import plural
 from bide.errors import BideError, OutcomeUnknown
 
 if TYPE_CHECKING:
     from bide.adopt.adoption import Adoption
-    from bide.adopt.source import Found, Held, Source
+    from bide.adopt.source import Found, Source
     from bide.queue import Queue
-
-
-ASKS = "--doubtful send, forget or give-back"
-
-
-def told(held: "Held", queue: "Queue") -> list[str]:
-    """Lines for people. `queue`: where the next run moves it."""
-    lines: list[str] = []
-    if held.refused:
-        lines.append(
-            f"{plural(len(held.refused), 'message')} of a run that was stopped can't be read now: the next run stops. One "
-            f"{held.refused[0].reason}, for example: {held.refused[0].entry}. Give the options of that run, or --doubtful "
-            "give-back."
-        )
-    if held.found:
-        lines.append(f"{plural(len(held.found), 'message')} of a run that was stopped: {_next(held, queue)}")
-    return lines
-
-
-def _next(held: "Held", queue: "Queue") -> str:
-    """What the next run does with them."""
-    if _elsewhere(held, queue):
-        return (
-            "it moved them to another queue, so the next run to this one stops. Run the command with the URL of that queue "
-            "first; or, if it is gone, with --doubtful give-back."
-        )
-    if held.unsure:
-        return f"the next run looks what became of them. If it can't find out, it stops: {ASKS} says what to do."
-    if held.age > SURE and queue.capabilities.idempotent:
-        ago = f"{held.age / 60:,.0f} minutes ago"
-        return f"that was {ago}, so the next run stops. Look whether the new queue has them, and add {ASKS}."
-    return "the next run begins with them."
-
-
-def _elsewhere(held: "Held", queue: "Queue") -> bool:
-    destination = destination_of(queue)
-    return any(is_for_another(each.name, destination) for each in held.found)
-
 
 PAUSE = 1.0  # seconds between two looks with --follow
 SHOWN = 10  # due times of a dry run
@@ -79,6 +37,7 @@ def look(
     ended: str = "Nothing was changed.",
 ) -> int:
     """The dry run. `queue`: where the messages are to go. `nothing`: the note if nothing is there. `ended`: the last line."""
+    from bide.cli.adopt.held import told
 
     count, seen, held = source.count(), source.peek(LOOKED_AT), source.held()
     now = now_ms()
