@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from bide.core.lifecycle import ENDS, Stage, Step, follow
 from bide.core.times import Planned
 from bide.engines.base import NewMessage, Ref, Stored, Window
-from bide.engines.traces import MOST, ROOM, lease_ended
+from bide.engines.stored import MOST, ROOM, lease_ended
 from bide.types import State, Stats
 
 ANY_TEXT = "(any text)"  # for a reason that an engine words itself

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import psycopg
 
-from bide.engines.postgres import doctor, gates, join, layout, long_transactions, results, rows, server_settings
+from bide.engines.postgres import doctor, gates, join, layout, location, long_transactions, results, rows
 
 NUMBERS = ("bigint", "integer", "smallint", "numeric", "double precision")
 TEXTS = ("text", "varchar", '"char"', "name")
@@ -36,7 +36,7 @@ end $$;
 def texts() -> str:
     """All SQL that bide sends to a server, or keeps there."""
     calls = [*rows.CALLS.values(), *gates.CALLS.values(), *results.CALLS.values(), *doctor.QUESTIONS.values()]
-    single = [layout.FIND, layout.READ, layout.LOCK, join.WHERE, long_transactions.FIND, server_settings.LOOK, doctor.PLAN]
+    single = [layout.FIND, layout.READ, layout.LOCK, join.WHERE, long_transactions.FIND, location.LOOK, doctor.PLAN]
     return "\n".join([layout.OURS.functions, *layout.OURS.migrations.values(), *calls, *single])
 
 

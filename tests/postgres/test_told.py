@@ -10,11 +10,11 @@ import psycopg
 import pytest
 
 from bide import AsyncQueue, Queue
-from bide.engines.postgres import telling
+from bide.engines.postgres import recent
 from bide.engines.postgres.aio.engine import AsyncPostgres
 from bide.engines.postgres.aio.wakeup import MANY, AsyncWaking
+from bide.engines.postgres.recent import AGAIN
 from bide.engines.postgres.sync.wakeup import Waking
-from bide.engines.postgres.telling import AGAIN
 from tests.sqlite.conftest import Child
 from tests.worker.conftest import once
 
@@ -192,7 +192,7 @@ async def test_who_begins_to_listen_looks_for_what_is_left_untold_then(
 ) -> None:
     """Others were told before it listened, so that what comes soon after is not told."""
     for name, value in (("QUIET", 2.0), ("IN_TIME", 2.5), ("AGAIN", (0.5, 2.6))):
-        monkeypatch.setattr(telling, name, value)
+        monkeypatch.setattr(recent, name, value)
     sender, receiver = make_queue(), make_queue()
     await receiver.receive("t")
     await sender.send("t", 1)
@@ -210,7 +210,7 @@ async def test_a_receiver_that_still_sleeps_looks_for_what_is_left_untold_when_a
     make_queue: Callable[..., Any], postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (("QUIET", 2.0), ("IN_TIME", 2.5), ("AGAIN", (0.5, 2.6))):
-        monkeypatch.setattr(telling, name, value)
+        monkeypatch.setattr(recent, name, value)
     without_sweeps(monkeypatch)
     sender, receiver = make_queue(), make_queue()
     await receiver.receive("t")

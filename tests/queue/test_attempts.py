@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from bide import ManualClock, Queue, Retry
-from bide.engines.traces import LONGEST
+from bide.engines.stored import LONGEST
 from bide.ids import process_name
 from bide.queue.attempts import LENGTH, attempts_of, record_of, traceback_text
 

@@ -21,7 +21,7 @@ from bide.engines.base import (
     Tended,
     Verdict,
 )
-from bide.engines.traces import lease_ended
+from bide.engines.stored import lease_ended
 from bide.types import CancelResult, Outcome, RescheduleResult, Sent, Stats
 from tests.model.model import Divergence, Model
 

@@ -1,6 +1,6 @@
 """What is remembered of topics for a moment."""
 
-from bide.engines.postgres.bounds import MOMENT, Recent
+from bide.engines.postgres.recent import MOMENT, Recent
 
 
 def test_a_moment_is_remembered_and_no_more_than_two() -> None:

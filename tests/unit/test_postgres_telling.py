@@ -2,7 +2,7 @@
 
 import random
 
-from bide.engines.postgres.telling import AGAIN, IN_TIME, QUIET, Telling, look_again
+from bide.engines.postgres.recent import AGAIN, IN_TIME, QUIET, Telling, look_again
 
 
 def test_a_call_that_ends_soon_after_one_that_has_told_tells_nobody() -> None:

@@ -1,4 +1,8 @@
-"""One run of `bide adopt`: reads what waits in another system, sends it, and takes it away there."""
+"""One run of `bide adopt`: reads what waits in another system, sends it, and takes it away there.
+
+A batch is taken, then put, then finished; while it is put, the one before it is finished and the next one is taken. A run that
+was killed in between leaves all three held at the source, and the next run begins with them.
+"""
 
 import time
 from collections import Counter

@@ -1,4 +1,8 @@
-"""Copies of a message that a run cut short may have left in both systems."""
+"""The copies that a queue has of what is held at a source, and what a run says that can't know what became of a batch.
+
+Engines remember an operation for ten minutes: within that time no name is sent twice, and who sends it again learns which
+message it is.
+"""
 
 import time
 import zlib

@@ -1,4 +1,4 @@
-"""How a job of another system becomes a message: its body, key, time and headers."""
+"""How an entry of another system becomes a message: its topic, its body, its key and its due time."""
 
 import math
 import time

@@ -1,4 +1,4 @@
-"""Commands that change how a queue is stored: migrate and reshard."""
+"""`bide migrate` and `reshard`: how a queue is stored on its server."""
 
 import time
 from typing import TYPE_CHECKING, Annotated, Any

@@ -1,4 +1,4 @@
-"""Commands about messages: list, show and reschedule."""
+"""`bide list`, `show` and `reschedule`: what is stored, page by page or of one message, and another time for it."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The command `bide move`."""
+"""`bide move`: the messages of one queue, moved to another, unless messages would be lost there."""
 
 import shlex
 from collections.abc import Mapping, Sequence

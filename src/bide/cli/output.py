@@ -1,4 +1,7 @@
-"""What the commands print: text, tables, JSON and progress."""
+"""What the command line prints: results go to standard output, notes and progress to standard error.
+
+Text that others wrote is escaped, so that nothing in it can move a cursor, fake a line or turn text around.
+"""
 
 import contextlib
 import io

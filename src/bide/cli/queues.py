@@ -1,4 +1,4 @@
-"""The queue that a command is about."""
+"""The queue, and the message, that a command is about."""
 
 import os
 import threading

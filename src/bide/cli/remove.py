@@ -1,4 +1,4 @@
-"""Commands that end messages for good: cancel and purge."""
+"""`bide cancel` and `purge`: messages that will never be delivered."""
 
 from typing import TYPE_CHECKING, Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""Records that `bide send --from` reads: the lines of a file, and what each says."""
+"""`bide send --from` without a topic: messages as `bide list --json` has printed them, a line each."""
 
 import base64
 import contextlib

@@ -1,4 +1,4 @@
-"""Commands about the server: doctor, what bide has made there, and the script for other languages."""
+"""`bide demo`, `doctor` and `script`: bide at work, what an operator should know, what others run on Redis."""
 
 import shutil
 import signal

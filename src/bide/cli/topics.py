@@ -1,4 +1,4 @@
-"""Commands about topics: stats, topics, pause, resume and timeline."""
+"""`bide stats`, `topics`, `timeline`, `pause` and `resume`: what topics hold, when it is due, and whether it comes."""
 
 import difflib
 import shutil

@@ -1,4 +1,4 @@
-"""A history: the file in which a process records what it does to a queue. Sync and async code record in the same way.
+"""A history: the file in which a process records what it does to a queue, and which message each record was about.
 
     with history.sending("order.cancel", {"order": 42}, delay="15m") as op:
         op.ok(queue.send("order.cancel", op.body, delay="15m"))

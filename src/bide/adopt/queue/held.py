@@ -1,4 +1,12 @@
-"""Messages that the old queue still has in hand: leased ones, and those that a run left."""
+"""Messages that a run of a move holds in the old queue, those that a killed run has left, and how they end there.
+
+As long as the note of a batch is there, only a step that was noted can have ended a message of it. An engine does a step as a
+whole or not at all: if its mark is there, or a message of it as it was, it was not done, and somebody else has ended what is
+gone.
+
+The pending messages of a batch end together with its note, and only if all of them are as they were: so as long as the note is
+there, no run has ended any of them. Where that can't be done, what is going to be ended is noted first, as a step.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

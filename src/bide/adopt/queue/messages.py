@@ -1,4 +1,4 @@
-"""The messages of the old queue, page by page, and what each becomes in the new one."""
+"""The messages of a queue as a move lists them, and what each is on its way and in the other queue."""
 
 import time
 import zlib

@@ -1,4 +1,9 @@
-"""A run of `bide move`: takes messages out of one queue and puts them into another."""
+"""Another queue of bide as a source: its messages are moved while workers and senders go on, or given back after a stop.
+
+A pending message is taken by moving its time AWAY: no worker gets it, and its own time can be read off it. Then it is sent to
+the other queue, and cancelled here if it is as it was taken. Who cancels or reschedules it in between changes it here, and then
+the copy is taken back. A dead letter stays what it is until it has been sent, as no worker takes it.
+"""
 
 import re
 from collections.abc import Collection, Iterator, Sequence

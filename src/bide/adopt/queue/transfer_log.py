@@ -1,4 +1,13 @@
-"""Notes in the new queue of what a run has on its way, so that the next run can go on."""
+"""Notes in the old queue of the messages that are on their way to another one, and how they are read after a kill.
+
+Who takes over writes its name first, then reads the notes, and gives each another time. Who moves writes a note first and then
+reads the name, before it acts; and what it does names the note, with its time. So what a run does has been noted before another
+takes over, or is not done; and what it still does afterwards has no effect.
+
+A note is a message of a topic of its own: one for each batch that is on its way, which ends with it; one for each step in which
+a part of a batch is ended, and one more that ends with these; one that says what of a batch somebody has changed; and one that
+names the run which moves them.
+"""
 
 from collections.abc import Iterator, Sequence
 from random import randrange

@@ -1,4 +1,8 @@
-"""Reads many of Celery's tasks, within limits of bytes and of time."""
+"""Tasks of Celery on Redis, wherever they wait: which can be taken, and how workers hear that they lost them.
+
+A worker has tasks with an ETA in its memory, and runs them whatever Redis says. Only a revoked task it drops; and it remembers
+50,000 of these, for three hours. A task that is due at once may be in its pool already, where nothing stops it.
+"""
 
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Jobs that were kept by hand: in a list, a sorted set, or hashes."""
+"""A sorted set or a list that no library has laid out: its entries are the messages, or name jobs in a hash."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence

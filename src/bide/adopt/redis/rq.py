@@ -1,4 +1,4 @@
-"""Jobs of RQ: how they are read, and how they are taken."""
+"""Jobs of RQ: those of a queue that are scheduled or wait for a worker, and how a job is stored."""
 
 import math
 import zlib

@@ -1,4 +1,4 @@
-"""The Redis server to adopt from, and the rights that are needed there."""
+"""The Redis of an old system: how it is reached, the scripts that run there, and the rights that these need."""
 
 import functools
 import re

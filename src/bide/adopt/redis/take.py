@@ -1,4 +1,4 @@
-"""Takes jobs out of Redis, and finds what a run that was killed has left."""
+"""What all sources in Redis have in common: entries are taken by one script, and held in a hash until they are moved."""
 
 from abc import ABC, abstractmethod
 from collections import Counter

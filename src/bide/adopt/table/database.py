@@ -1,4 +1,4 @@
-"""What a polled table needs of its database: transactions, and statements with named values."""
+"""What a polled table needs of its database, and how the SQL of the command line is read."""
 
 import re
 from collections.abc import Mapping, Sequence

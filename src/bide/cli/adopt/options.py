@@ -1,4 +1,4 @@
-"""Options of `bide adopt`."""
+"""The options of the commands of `bide adopt`: which source, how it is moved, and what its messages are."""
 
 import re
 from collections.abc import Callable, Sequence

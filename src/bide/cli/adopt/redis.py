@@ -1,4 +1,4 @@
-"""`bide adopt` from Redis: sorted sets, lists and BullMQ."""
+"""`bide adopt redis-zset`, `redis-list` and `bullmq`: entries under one key of Redis, and delayed jobs of BullMQ."""
 
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 

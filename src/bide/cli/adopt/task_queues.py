@@ -1,4 +1,4 @@
-"""`bide adopt` from the formats of Celery and RQ."""
+"""`bide adopt celery` and `rq`: tasks that wait on a Redis broker."""
 
 from typing import TYPE_CHECKING, Annotated
 

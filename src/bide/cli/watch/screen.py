@@ -1,4 +1,4 @@
-"""The screen of `bide watch`."""
+"""`bide watch` at a terminal or printed once: rows of topics and workers, no wider than the screen."""
 
 import contextlib
 import signal

@@ -1,4 +1,4 @@
-"""Health and logs of `bide worker`."""
+"""What a worker tells outside: its health, over HTTP or by a file that stays fresh, and the formats of its log."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Loads the queue that `bide worker` serves, and again when a file has changed."""
+"""The queue or Worker of a user's module that `bide worker` runs, and again with `--reload` when a file changes."""
 
 import contextlib
 import importlib

@@ -14,7 +14,7 @@ from bide.engines.debounce import bounded, later_of
 from bide.engines.memory.store import Store
 from bide.engines.memory.topic import DEAD, PENDING, Message
 from bide.engines.merge import joined
-from bide.engines.traces import with_record
+from bide.engines.stored import with_record
 from bide.types import CancelResult, RescheduleResult, Sent, State
 
 

@@ -11,7 +11,7 @@ from bide.engines.base import Claim, End, Ended, Hold, Tended
 from bide.engines.memory.change import forget_operations, forget_periods
 from bide.engines.memory.store import Store
 from bide.engines.memory.topic import DEAD, LEASED, PENDING, HeldClaim, Message, Topic
-from bide.engines.traces import lease_ended, with_record
+from bide.engines.stored import lease_ended, with_record
 
 
 def claim(store: Store, topics: Sequence[str], limit: int, lease: int, request: str | None, now: int | None) -> Claim:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from bide.engines.base import Ref, Scanned, Stored, Window, total
 from bide.engines.memory.store import Store
 from bide.engines.memory.topic import DEAD, LEASED, PENDING, Message, Topic
-from bide.engines.traces import records_of
+from bide.engines.stored import records_of
 from bide.errors import BadOption
 from bide.types import State, Stats
 

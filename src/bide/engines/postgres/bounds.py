@@ -1,9 +1,11 @@
-"""Where claims begin to look, and how much one call may take."""
+"""From which time on a claim looks for due messages, so that it does not walk over those that have ended.
 
-import asyncio
-from collections.abc import Iterable, Sequence
-from itertools import islice
-from queue import SimpleQueue
+While a transaction elsewhere holds an old snapshot, PostgreSQL keeps their entries at the front of the index. A claim that is
+slow tells of it. Later ones then begin where nothing was left, and look from the beginning every four seconds: so what
+appears further back, such as a late commit, is found as soon as a sweep would find it.
+"""
+
+from collections.abc import Sequence
 from typing import NamedTuple
 
 BEGINNING = -1
@@ -69,47 +71,3 @@ class Bounds:
         """Seconds after which somebody who sleeps has to look from the beginning."""
         slow = [known.looked + EVERY - at for known in map(self._known.get, topics) if known is not None and known.slow]
         return min(most, max(0.0, min(slow, default=most)))
-
-
-MOMENT = 1.0  # seconds for which it is known; longer than anybody asks for
-
-
-class Recent:
-    def __init__(self) -> None:
-        self._young: dict[str, float] = {}
-        self._old: dict[str, float] = {}  # before `_since`
-        self._since = 0.0
-
-    def at(self, name: str) -> float:
-        """When it was; 0 if that is longer ago."""
-        return self._young.get(name) or self._old.get(name, 0.0)
-
-    def note(self, names: Iterable[str], now: float) -> None:
-        if now >= self._since + MOMENT:
-            self._old, self._young, self._since = self._young, {}, now
-        self._young.update(dict.fromkeys(names, now))
-
-
-class Room:
-    """For threads. A place changes hands in one step of C, in which no signal handler runs."""
-
-    def __init__(self, places: int) -> None:
-        self.free: SimpleQueue[int] = SimpleQueue()
-        for place in range(places):
-            self.free.put_nowait(place)
-
-    def take(self, taken: list[int]) -> None:
-        """Wait for a place, and move it into the list. The caller then puts it back into `free`, whatever happens."""
-        taken.extend(islice(iter(self.free.get, None), 1))
-
-
-class AsyncRoom:
-    """For the event loop."""
-
-    def __init__(self, places: int) -> None:
-        self.free: asyncio.Queue[int] = asyncio.Queue()
-        for place in range(places):
-            self.free.put_nowait(place)
-
-    async def take(self, taken: list[int]) -> None:
-        taken.append(await self.free.get())

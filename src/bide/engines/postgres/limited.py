@@ -1,11 +1,14 @@
-"""Connections that wait for the server for a limited time, and can be dropped in the middle of a statement.
+"""Connections within limits: so many at a time, and each waits for the server for a limited time only.
 
 The limit holds in threads too, where nothing can be ended from outside.
 """
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Sequence
+from itertools import islice
+from queue import SimpleQueue
 from typing import Any
 
 import psycopg
@@ -97,3 +100,28 @@ def limited(work: Work[Answer], seconds: float) -> Work[Answer]:
 def _is_busy(info: psycopg.ConnectionInfo) -> bool:
     """Whether it is in the middle of a statement that can be stopped."""
     return info.transaction_status == psycopg.pq.TransactionStatus.ACTIVE and capabilities.has_cancel_safe()
+
+
+class Room:
+    """For threads. A place changes hands in one step of C, in which no signal handler runs."""
+
+    def __init__(self, places: int) -> None:
+        self.free: SimpleQueue[int] = SimpleQueue()
+        for place in range(places):
+            self.free.put_nowait(place)
+
+    def take(self, taken: list[int]) -> None:
+        """Wait for a place, and move it into the list. The caller then puts it back into `free`, whatever happens."""
+        taken.extend(islice(iter(self.free.get, None), 1))
+
+
+class AsyncRoom:
+    """For the event loop."""
+
+    def __init__(self, places: int) -> None:
+        self.free: asyncio.Queue[int] = asyncio.Queue()
+        for place in range(places):
+            self.free.put_nowait(place)
+
+    async def take(self, taken: list[int]) -> None:
+        taken.append(await self.free.get())

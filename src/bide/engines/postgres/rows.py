@@ -25,6 +25,7 @@ from bide.engines.base import (
     operation_of,
 )
 from bide.engines.debounce import marked
+from bide.engines.stored import UNREADABLE, read_headers
 from bide.errors import BadOption, OutcomeUnknown
 from bide.types import Sent, State, Stats
 
@@ -58,13 +59,12 @@ CALLS: Mapping[str, str] = {
 """The server's functions, one for each verb."""
 
 PENDING, LEASED, DEAD = range(3)
-UNREADABLE = "Its headers are not a JSON object of texts. Was its row written by hand? Other programs send with bide.send()."
+BY_HAND = f"{UNREADABLE} Was its row written by hand? Other programs send with bide.send()."
 EXACT = 10_000  # messages of a topic and state that stats counts one by one; how many more there are, it estimates
 
 _ID = re.compile(r"[0-7][0-9a-f]{15}")
 _NOTE = re.compile(r"([A-Za-z0-9._-]{1,128}) ([0-9]{1,18})")
 _OWN_OPERATION = re.compile(r"~([0-9a-f]{16}-\d+)\.(\d{1,4})")
-_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 _encode_headers = msgspec.json.Encoder().encode
 
 
@@ -173,9 +173,9 @@ def claim_of(rows: Sequence[Any]) -> tuple[Claim, int, int, list[End]]:
     messages: list[Claimed] = []
     unreadable: list[End] = []
     for id, topic, body, headers, key, due, since, attempt, most, token, _, began in delivered:
-        known, text = headers_of(headers), _token_text(token)
+        known, text = read_headers(headers), _token_text(token)
         if known is None:
-            unreadable.append(End(topic, public_id(id), text, "dead", error=UNREADABLE))
+            unreadable.append(End(topic, public_id(id), text, "dead", error=BY_HAND))
         else:
             messages.append(Claimed(public_id(id), topic, body, known, key, due, since, attempt, most, text, began))
     return Claim(messages, last[6], last[5]), max(0, last[6] - last[11]), last[7], unreadable
@@ -297,7 +297,7 @@ def _stored_of(row: Sequence[Any], traces: Sequence[Any] | None = None) -> Store
         key=key,
         level=min(max(level, 0), 2),
         body=body,
-        headers=headers_of(headers) or {},
+        headers=read_headers(headers) or {},
         last_error=error,
         lease_until=until,
         expires=expires,
@@ -322,14 +322,6 @@ def stats_of(row: Sequence[Any]) -> Stats:
         next_due=next_due,
         about=about,
     )
-
-
-def headers_of(text: str | None) -> Mapping[str, str] | None:
-    """None of headers that bide did not write, and can't read."""
-    try:
-        return _decode_headers(text) if text else {}
-    except (ValueError, RecursionError):  # of msgspec, too
-        return None
 
 
 def _same(values: list[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Changing what is stored: accepting messages, and the verbs on pending messages, dead letters and topics."""
+"""Changing what is stored: accepting messages, making dead letters, and the verbs on pending messages and topics."""
 
 import os
 from collections.abc import Sequence
@@ -29,7 +29,6 @@ from bide.engines.sqlite.rows import (
     LEVELS,
     PENDING,
     Known,
-    headers_of,
     headers_text,
     instant_of,
     private_id,
@@ -37,7 +36,7 @@ from bide.engines.sqlite.rows import (
     since_of,
 )
 from bide.engines.sqlite.transaction import Namespace, Transaction
-from bide.engines.traces import with_record
+from bide.engines.stored import read_headers, with_record
 from bide.types import CancelResult, Outcome, RescheduleResult, Sent, State
 
 
@@ -209,7 +208,7 @@ def _replace(tx: Transaction, holder: Known, new: NewMessage, when: Planned, now
     later = new.if_exists == "later"
     if new.max_wait is not None:
         attempt, headers = tx.sql.one("told", {"id": holder.id})
-        new, when = bounded(new, when, now, (attempt, headers_of(headers) or {}))
+        new, when = bounded(new, when, now, (attempt, read_headers(headers) or {}))
     if later:
         when = later_of(when, holder.planned, now, tx.times.wall)
     large = len(new.body) > LARGE

@@ -9,7 +9,7 @@ from bide.engines.base import Claim, Claimed, End, Ended, Hold, Ref, Tended
 from bide.engines.sqlite.change import bury, drop_dead, forget_operations, keep_trace
 from bide.engines.sqlite.rows import LEVELS, Delivered, by_priority, claimed_of, private_id, token_number, token_text
 from bide.engines.sqlite.transaction import Namespace, Transaction
-from bide.engines.traces import lease_ended
+from bide.engines.stored import lease_ended
 
 
 def claim(

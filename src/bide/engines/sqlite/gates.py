@@ -1,4 +1,4 @@
-"""Locks and limits in the file: gates, their places, and who waits."""
+"""The verbs of gates in a transaction, and who is in, is called and waits. Counts are kept: no verb counts rows."""
 
 from collections.abc import Sequence
 from typing import Any

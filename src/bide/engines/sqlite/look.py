@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from bide.engines.base import Ref, Scanned, Stored, Window, total
 from bide.engines.sqlite.rows import DEAD, LEASED, LEVELS, PENDING, private_id, stored_of
 from bide.engines.sqlite.transaction import Namespace, Transaction
-from bide.engines.traces import records_of
+from bide.engines.stored import records_of
 from bide.errors import BadOption
 from bide.types import State, Stats
 

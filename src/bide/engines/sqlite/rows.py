@@ -9,16 +9,16 @@ import msgspec
 
 from bide.core.times import Planned
 from bide.engines.base import Claimed, End, Stored, claim_time
+from bide.engines.stored import UNREADABLE, read_headers
 from bide.types import State
 
 PENDING, LEASED, DEAD = range(3)
 LEVELS = (0, 1, 2)
 LARGE = 1_024  # bytes: longer bodies are kept apart, so that a claim does not write them again
-UNREADABLE = "Its headers are not a JSON object of texts. Has another program changed bide's tables?"
+CHANGED = f"{UNREADABLE} Has another program changed bide's tables?"
 OLDEST_EVERY = 8  # every eighth message handed out is the oldest, whatever its priority
 
 _ID = re.compile(r"[0-9a-f]{16}")
-_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 _encode_headers = msgspec.json.Encoder().encode
 
 
@@ -79,20 +79,12 @@ def headers_text(headers: Any) -> str | None:
     return _encode_headers(dict(headers)).decode() if headers else None
 
 
-def headers_of(text: str | None) -> Any:
-    """None of headers that bide did not write, and can't read."""
-    try:
-        return _decode_headers(text) if text else {}
-    except (ValueError, RecursionError):  # of msgspec, too
-        return None
-
-
 def claimed_of(row: tuple[Any, ...], topic: str, token: str, counted: int) -> Claimed | End:
     """From a row of `due` (whose attempt is not counted yet: 1) or of `claimed_again` (0). Its end if it can't be read."""
     number, salt, due, attempt, most, body, headers, key, since, began = row[:10]
-    id, known = public_id(number, salt), headers_of(headers)
+    id, known = public_id(number, salt), read_headers(headers)
     if known is None:
-        return End(topic, id, token, "dead", error=UNREADABLE)
+        return End(topic, id, token, "dead", error=CHANGED)
     return Claimed(id, topic, body, known, key, due, since, attempt + counted, most, token, began)
 
 
@@ -140,7 +132,7 @@ def stored_of(row: Sequence[Any], now: int, wall: int) -> Stored:
         key=key,
         level=level,
         body=body,
-        headers=headers_of(headers) or {},
+        headers=read_headers(headers) or {},
         last_error=error,
         lease_until=until,
         expires=expires,

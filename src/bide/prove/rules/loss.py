@@ -2,13 +2,15 @@
 
 from collections import Counter
 
+from bide.clock import MS
 from bide.core.formats import plural
+from bide.engines.base import OPERATION_MS
 from bide.prove.facts import LOST_CLAIMS, Act, Facts, Look, Message
 from bide.prove.report import Findings, Terms
 
 MANY = 2**31
 SPARE = 5_000  # ms that the engine's clock may be ahead of what was last heard of it
-TOO_OLD = 600_000_000_000  # ns after which an engine refuses a command that is still on its way
+TOO_OLD = OPERATION_MS * MS  # ns after which an engine refuses a command that is still on its way
 
 
 def judge(facts: Facts, terms: Terms, found: Findings) -> None:

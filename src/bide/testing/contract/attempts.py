@@ -1,11 +1,11 @@
-"""What is told of the attempts of a message: when each began, and the records of those that failed."""
+"""What is told of attempts: when the first of a message began, and the records of those that failed."""
 
 from typing import Any
 
 import msgspec
 
 from bide.engines.base import Claimed, NewMessage
-from bide.engines.traces import LONGEST, MOST, ROOM
+from bide.engines.stored import LONGEST, MOST, ROOM
 from bide.testing.contract.bench import LEASE, Bench, needs
 from bide.testing.contract.claim import COMES_BACK
 

@@ -1,4 +1,4 @@
-"""Puts, also of messages that had a past elsewhere."""
+"""Puts of messages without a key: due times, bodies, operations; also of those that had attempts in another queue."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Times: by which clock, and how exact."""
+"""Clocks that were ahead and are set right; and exact counts, times and listings, however many messages there are."""
 
 import random
 from collections.abc import AsyncIterator, Iterable

@@ -8,7 +8,6 @@ from typing import Any
 import psycopg
 
 from bide.engines.postgres.aio.migrations import AsyncMigrating
-from bide.engines.postgres.bounds import AsyncRoom
 from bide.engines.postgres.failures import (
     PATIENCE,
     Tries,
@@ -21,9 +20,8 @@ from bide.engines.postgres.failures import (
     may_have_acted,
     translated,
 )
-from bide.engines.postgres.limited import AsyncLimited
-from bide.engines.postgres.location import Address
-from bide.engines.postgres.server_settings import LOOK, settings_for
+from bide.engines.postgres.limited import AsyncLimited, AsyncRoom
+from bide.engines.postgres.location import LOOK, Address, settings_for
 from bide.engines.postgres.statements import Rows
 from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.wakeable import AsyncSignal

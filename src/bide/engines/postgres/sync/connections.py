@@ -7,7 +7,6 @@ from typing import Any
 
 import psycopg
 
-from bide.engines.postgres.bounds import Room
 from bide.engines.postgres.failures import (
     PATIENCE,
     Tries,
@@ -20,9 +19,8 @@ from bide.engines.postgres.failures import (
     may_have_acted,
     translated,
 )
-from bide.engines.postgres.limited import Limited
-from bide.engines.postgres.location import Address
-from bide.engines.postgres.server_settings import LOOK, settings_for
+from bide.engines.postgres.limited import Limited, Room
+from bide.engines.postgres.location import LOOK, Address, settings_for
 from bide.engines.postgres.statements import Rows
 from bide.engines.postgres.sync.migrations import Migrating
 from bide.errors import BideError, OutcomeUnknown, Unavailable

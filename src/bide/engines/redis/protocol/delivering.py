@@ -30,13 +30,14 @@ from bide.engines.redis.protocol.encoding import (
     read_content,
     read_life,
 )
+from bide.engines.stored import UNREADABLE
 
 GOLDEN = 2654435769  # of 2**32
 ONCE = (1).to_bytes(2, "big")  # of attempts
 YES = ord("1")  # in a text of 0 and 1, one for each delivery
 FEW = 5  # messages: a lot is worth it from so many on
 NOTHING = Beside(b"", b"", None)
-UNREADABLE = "Its headers are not a JSON object of texts. Has another program changed bide's keys?"
+CHANGED = f"{UNREADABLE} Has another program changed bide's keys?"
 _FULLS = Struct(f"{FULL}s")
 _number, _only, _slot = int.from_bytes, itemgetter(0), itemgetter(slice(SLOT))
 _body, _due, _id, _token = map(attrgetter, ("body", "due", "id", "token"))
@@ -95,7 +96,7 @@ def _one_by_one(shard: int, request: str, reply: ClaimReply) -> tuple[list[Claim
         id, topic, token = public_id(shard, full, value[:SALT]), names[full[:TOPIC]], head + _TEXTS[position] + request
         message = claimed(id, full, topic, token, value, beside.get(i, NOTHING))
         if message is None:
-            unreadable.append(End(topic, id, token, "dead", error=UNREADABLE))
+            unreadable.append(End(topic, id, token, "dead", error=CHANGED))
         else:
             found.append(message)
     found.sort(key=_due)

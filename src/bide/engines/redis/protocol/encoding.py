@@ -4,14 +4,14 @@ import contextlib
 import functools
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping, Sequence
-from struct import Struct, error
+from struct import Struct
 from typing import Any, NamedTuple
 
 import msgspec
 
 from bide.engines.base import Claimed, NewMessage, Stored, claim_time
 from bide.engines.debounce import marked
-from bide.engines.traces import records_of
+from bide.engines.stored import read_headers, records_of
 from bide.types import State
 
 LAYOUT = "3"  # of all that is stored, as parts/begin.lua has it
@@ -40,7 +40,6 @@ _LENGTH = Struct(">I")
 _LONG_KEY = Struct(">BH")
 _LIFE = Struct(">6s6sHBB")
 
-_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 _encode_headers = msgspec.json.Encoder().encode
 
 
@@ -196,11 +195,8 @@ def read_content(at: int, value: bytes, large: bytes) -> Content:
         at += length
     tail = large if flags & LARGE else value[at:]
     if flags & HEADERS:
-        try:
-            (length,) = _LENGTH.unpack_from(tail)
-            return Content(flags, attempts, expires, key, _decode_headers(tail[4 : 4 + length]), tail[4 + length :])
-        except (ValueError, RecursionError, error):
-            return Content(flags, attempts, expires, key, None, tail)
+        length = int.from_bytes(tail[:4], "big")
+        return Content(flags, attempts, expires, key, read_headers(tail[4 : 4 + length]), tail[4 + length :])
     return Content(flags, attempts, expires, key, {}, tail)
 
 

@@ -56,7 +56,7 @@ local function parts_of(full) return format('%x', (unpack_('>I5', full))), sub(f
 -- attempt, level, marks, error. Whoever has a life is looked for in the zsets alone, never in its slot.
 
 local FLAG = {attempts = 1, expires = 2, keyed = 4, headers = 8, large = 16, instant = 32} -- the last: it was sent for an instant
--- Another mark is 2: records of its failed attempts, as engines/traces.py has them, are in a key of their own, which has the
+-- Another mark is 2: records of its failed attempts, as engines/stored.py has them, are in a key of their own, which has the
 -- name of that of a large body and `:t` behind it. No claim reads it. And 4: a second field of `life`, its id and a b, has its
 -- `since`, and when its first attempt began. That counts only while the life has the same `since`: a release that does not know
 -- it keeps the mark when it gives the message a new time.

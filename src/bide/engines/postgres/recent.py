@@ -1,13 +1,30 @@
-"""Which calls need not tell others of a topic, as they were told a moment ago, and which of them have to tell afterwards.
+"""What happened a moment ago to a topic or a delivery; and which calls need not notify, as another call has just done so.
 
 A receiver that was told looks at once, and again after each of AGAIN. So what is committed before the last of these is found,
 and a client tells of a topic about fifty times a second, however much it sends: commits that notify wait for one another. Only
 the end of a call shows whether it was in time, and whether the call that told has succeeded.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
-from bide.engines.postgres.bounds import Recent
+MOMENT = 1.0  # seconds for which it is known; longer than anybody asks for
+
+
+class Recent:
+    def __init__(self) -> None:
+        self._young: dict[str, float] = {}
+        self._old: dict[str, float] = {}  # before `_since`
+        self._since = 0.0
+
+    def at(self, name: str) -> float:
+        """When it was; 0 if that is longer ago."""
+        return self._young.get(name) or self._old.get(name, 0.0)
+
+    def note(self, names: Iterable[str], now: float) -> None:
+        if now >= self._since + MOMENT:
+            self._old, self._young, self._since = self._young, {}, now
+        self._young.update(dict.fromkeys(names, now))
+
 
 QUIET = 0.02  # seconds from the beginning of a call that tells, in which others begin that need not tell
 IN_TIME = 0.07  # seconds from the same instant, in which they have to end

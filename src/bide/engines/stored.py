@@ -1,8 +1,26 @@
-"""Records of attempts that failed, as engines keep them with a message: the last of them, in bounded room.
+"""What several engines store alike: headers, and records of attempts that failed.
 
 Where an engine keeps them as one text, each record stands behind its length. An engine writes records of its own of leases
 that ended; all others are whatever the caller made of them.
 """
+
+from collections.abc import Mapping
+
+import msgspec
+
+UNREADABLE = "Its headers are not a JSON object of texts."
+"""Said of a message whose headers another program has written."""
+
+_decode = msgspec.json.Decoder(dict[str, str]).decode
+
+
+def read_headers(text: str | bytes | None) -> Mapping[str, str] | None:
+    """None if they can't be read."""
+    try:
+        return _decode(text) if text else {}
+    except (ValueError, RecursionError):  # of msgspec, too
+        return None
+
 
 MOST = 10  # records of a message
 ROOM = 16_384  # bytes of them together, unless the last one alone is longer
