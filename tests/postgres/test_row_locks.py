@@ -10,7 +10,7 @@ import pytest
 
 from bide import CancelResult, OutcomeUnknown, Queue, RescheduleResult, Unavailable
 from bide.engines.base import End, Settings
-from bide.engines.postgres import bounds, source
+from bide.engines.postgres import recent, source
 from bide.engines.postgres.sync import engine as sync_engine
 from tests.postgres.reading import read
 from tests.worker.processes import until
@@ -87,7 +87,7 @@ def test_a_lock_has_lasted_for_the_delivery_that_it_was_told_of(
     postgres_url: str, other: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when another one was told of since then; and not for the next delivery of its message."""
-    monkeypatch.setattr(bounds, "MOMENT", 1_000.0)
+    monkeypatch.setattr(recent, "MOMENT", 1_000.0)
     engine = source(Settings(url=postgres_url)).sync()
     engine.open()
     with Queue(postgres_url) as queue, psycopg.connect(postgres_url) as holder, ThreadPoolExecutor() as pool:
