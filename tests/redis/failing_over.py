@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Thread
 from typing import NamedTuple
 
-from bide import Queue, errors
+from bide import AsyncQueue, Queue, errors
 from bide.engines.redis.protocol.encoding import name_of
 from bide.errors import EngineError, LeaseLost, OutcomeUnknown, Unavailable
 from bide.prove import AsyncRecorded, AsyncRecordedDelivery, Record, Recorded, Report, check, read
@@ -72,12 +72,26 @@ class Repeater(Producer):
         return None
 
 
+async def _opened(queue: AsyncQueue) -> None:
+    """It, like a program that is told at once that nothing listens, and begins again: its thread may be late on a full machine."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return await queue.open()
+        except Unavailable:
+            if time.monotonic() > until:
+                raise
+            await asyncio.sleep(0.05)
+
+
 class AsyncActor(Actor):
     def work(self) -> None:
         asyncio.run(self._work())
 
     async def _work(self) -> None:
-        async with self.queue.plain.aio as plain:
+        plain = self.queue.plain.aio
+        await _opened(plain)
+        async with plain:
             await self.act(AsyncRecorded(plain, self.queue.history))
 
     async def act(self, queue: AsyncRecorded) -> None:
