@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.measure import RUNS, Figure, figure
 from bide import AsyncQueue, Outgoing, Queue
-from bide.queue.aio.receiving import SWEEP
+from bide.queue.aio.receive import SWEEP
 from bide.worker import Worker
 
 PENDING = 1_000_000

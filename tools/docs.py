@@ -20,7 +20,7 @@ import bide.engines
 from bide.core import lifecycle
 from bide.engines.base import Capabilities
 from bide.errors import BideError
-from bide.queue.aio.planning import NEEDED
+from bide.queue.aio.planner import NEEDED
 
 ROOT = Path(__file__).resolve().parents[1]
 PART = re.compile(r"(<!-- generated: ([a-z]+)(?: ([a-z_]+))? -->\n).*?(<!-- end -->)", re.DOTALL)

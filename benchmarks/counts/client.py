@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.costs import body
 from benchmarks.counts import callgrind
 from bide import AsyncQueue, Outgoing, Queue, Worker
-from bide.queue.sync import receiving
+from bide.queue.sync import receive
 from bide.worker import slices
 from tests.servers.redis import RedisServer
 
@@ -98,7 +98,7 @@ def _send_task(url: str, many: int) -> None:
 
 
 def _receive(url: str, many: int) -> None:
-    receiving.TEND = math.inf  # upkeep comes by time, and under valgrind a second has fewer messages
+    receive.TEND = math.inf  # upkeep comes by time, and under valgrind a second has fewer messages
     with Queue(url) as queue:
         queue.send_many("t", [BODY] * (many + 1))
         for each in queue.receive("t"):

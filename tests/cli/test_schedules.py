@@ -6,7 +6,7 @@ import pytest
 
 from bide import Queue
 from bide.cli import schedules as command
-from bide.queue.sync.planning import Planner
+from bide.queue.sync.planner import Planner
 from tests.cli.running import Bide
 
 

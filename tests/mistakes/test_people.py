@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bide import AsyncQueue, BadMessage, BadOption, BadUrl, ConfigError, Exists, Queue, Unsupported
-from bide.queue import held_up
+from bide.queue import event_loops
 
 TROUBLES = Path("docs/troubleshooting.md").read_text("utf-8")
 MISSING = "BIDE_TEST_THAT_IS_NOT_SET"
@@ -114,12 +114,12 @@ async def test_nor_in_an_event_loop() -> None:
 def test_a_sync_call_that_holds_up_an_event_loop_is_told_once(
     queue: Queue, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(held_up, "LONG", 0.02)
-    monkeypatch.setattr(held_up.lookout, "warned", False)
+    monkeypatch.setattr(event_loops, "LONG", 0.02)
+    monkeypatch.setattr(event_loops.lookout, "warned", False)
 
     async def view() -> None:
         until = time.monotonic() + 30
-        while not held_up.lookout.warned and time.monotonic() < until:
+        while not event_loops.lookout.warned and time.monotonic() < until:
             queue.receive("mail", wait=0.2)
         queue.receive("mail", wait=0.1)
 

@@ -7,7 +7,7 @@ import pytest
 
 from bide import Worker, current
 from bide.clock import epoch_ms, moment
-from bide.worker import planning
+from bide.worker import chores
 from tests.model.stepped import HOUR, Place
 from tests.worker.conftest import once as until
 
@@ -22,7 +22,7 @@ class Call(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "LOOK", 0.1)
+    monkeypatch.setattr(chores, "LOOK", 0.1)
 
 
 def scheduled(place: Place, schedule: str, **options: Any) -> list[Call]:
@@ -138,7 +138,7 @@ async def test_a_clock_that_is_set_back_while_a_schedule_is_paused_does_not_brin
 async def test_a_clock_that_is_set_back_after_the_end_does_not_bring_the_last_instant_again(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "EVERY", 0.3)  # so that an announcement is seen
+    monkeypatch.setattr(chores, "EVERY", 0.3)  # so that an announcement is seen
     minute = -(-place.wall() // MINUTE) * MINUTE
     calls = scheduled(place, "* * * * *", end=moment(minute))
     place.clock.step((minute - place.wall()) / 1_000 - 2.0)

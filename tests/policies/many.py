@@ -5,7 +5,7 @@ from typing import Any
 
 from bide import QueueFull, Sent
 from bide.engines.base import Claimed, Ref
-from bide.queue.tasks.overdue import Overdue
+from bide.queue.tasks.limits import Overdue
 from tests.policies.policy import COUNT, TOPIC, Policy, Stage, user_of
 from tests.worker.conftest import once
 

@@ -14,7 +14,7 @@ from bide import AsyncDelivery, AsyncQueue, Delivery, Hook, LeaseLost, OutcomeUn
 from bide.engines.base import Hold, Settings
 from bide.engines.postgres import source
 from bide.engines.postgres.aio import engine as postgres_engine
-from bide.queue.aio import receiving
+from bide.queue.aio import receive
 from bide.worker import Worker
 from tests.worker.conftest import once
 
@@ -22,7 +22,7 @@ from tests.worker.conftest import once
 async def test_a_receiver_is_woken_by_the_commit(
     postgres_url: str, other: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for each in (receiving, postgres_engine):
+    for each in (receive, postgres_engine):
         monkeypatch.setattr(each, "SWEEP", 3_600.0)
 
     class Lying(Hook):

@@ -10,7 +10,7 @@ import pytest
 from bide import ManualClock, Queue, Retry
 from bide.engines.stored import LONGEST
 from bide.ids import process_name
-from bide.queue.attempts import LENGTH, attempts_of, record_of, traceback_text
+from bide.queue.deliveries import LENGTH, attempts_of, record_of, traceback_text
 
 HERE = process_name(os.getpid())
 

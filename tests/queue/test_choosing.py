@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bide import BadOption, BadTime, ManualClock, Queue, Removed, Requeued, Where
-from bide.queue.aio import sweeping as sweeping_aio
-from bide.queue.sync import sweeping as sweeping_sync
+from bide.queue.aio import bulk as sweeping_aio
+from bide.queue.sync import bulk as sweeping_sync
 from tests.queue.conftest import Awaited
 
 

@@ -17,7 +17,7 @@ from unittest.mock import patch
 import pytest
 
 from bide import AsyncQueue, Call, Hook, LeaseLost, Queue, Unavailable
-from bide.queue.aio.fresh import NAP
+from bide.queue.aio.claims import NAP
 
 PATIENCE = 30.0  # seconds
 ROUNDS = 40
@@ -118,7 +118,7 @@ async def test_what_a_claim_has_taken_that_a_close_does_not_wait_for_is_given_ba
 ) -> None:
     """The claim hangs, or the close is cancelled."""
     if ends == "hangs":
-        monkeypatch.setattr("bide.queue.aio.fresh.SWEEP", 4 * NAP)
+        monkeypatch.setattr("bide.queue.aio.claims.SWEEP", 4 * NAP)
     queue = AsyncQueue(place)
     await queue.send_many("t", range(3))
     async with answer_held(queue) as answer:
@@ -186,7 +186,7 @@ class Closing(Hook):
 
 
 def test_a_close_does_not_wait_for_the_claim_that_it_interrupts(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bide.queue.sync.fresh.SWEEP", 3_600.0)
+    monkeypatch.setattr("bide.queue.sync.claims.SWEEP", 3_600.0)
     hook = Closing()
     queue = Queue(place, hooks=[hook])
     queue.send_many("t", range(3))
@@ -207,7 +207,7 @@ def test_a_close_does_not_wait_for_the_claim_that_it_interrupts(place: str, monk
 
 
 async def test_a_listener_that_is_full_ends(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bide.queue.aio.listening.SWEEP", 4 * NAP)
+    monkeypatch.setattr("bide.queue.aio.receive.SWEEP", 4 * NAP)
     queue = AsyncQueue(place)
     await queue.send_many("t", range(3))
     deliveries = queue.listen("t", limit=2)

@@ -115,7 +115,7 @@ def test_a_handler_of_logs_that_fails_does_not_end_the_heartbeat() -> None:
 
 def test_an_idle_process_finds_what_it_holds_in_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing else makes the collector run there, and the listener would wait for a place for ever."""
-    monkeypatch.setattr("bide.queue.sync.listening.SWEEP", 0.01)
+    monkeypatch.setattr("bide.queue.sync.receive.SWEEP", 0.01)
     gc.disable()
     try:
         with Queue("memory://") as queue:

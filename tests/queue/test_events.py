@@ -29,11 +29,11 @@ from bide import (
 from bide.engines import memory
 from bide.engines.base import End, NewMessage, Settings
 from bide.engines.guard.sync import Guard
-from bide.queue import events, subscriptions
-from bide.queue.subscriptions import Subscriptions
+from bide.queue import events
+from bide.queue.events import Subscriptions
 from tests.told import Told
 
-MODULES = (events.__file__, subscriptions.__file__)
+MODULES = (events.__file__,)
 
 
 @pytest.fixture(params=["memory", "sqlite"])

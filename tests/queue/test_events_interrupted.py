@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bide import MessagesSent, Queue
-from bide.queue.subscriptions import Subscription
+from bide.queue.events import Subscription
 
 
 class Counting:

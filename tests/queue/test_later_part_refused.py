@@ -6,7 +6,7 @@ import pytest
 
 from bide import BadMessage, CancelResult, ConfigError, OutcomeUnknown, PartlySent, QueueFull, Unavailable
 from bide.errors import BideError, EngineError, SchemaMismatch, Unsupported
-from bide.queue import room
+from bide.queue import topic_rules
 from tests.queue.test_unconfirmed import COUNT, be_short, held_by
 
 REFUSALS: list[type[BideError]] = [ConfigError, Unsupported, BadMessage, EngineError]
@@ -30,8 +30,8 @@ async def test_what_was_sent_before_it_is_told(queue: Any, kind: type[BideError]
 async def test_the_room_of_what_was_surely_not_sent_is_free_again(
     queue: Any, monkeypatch: pytest.MonkeyPatch, kind: type[BideError], how: dict[str, int]
 ) -> None:
-    monkeypatch.setattr(room, "OFTEN", 60.0)  # no other count shows what is free
-    monkeypatch.setattr(room, "SELDOM", 60.0)
+    monkeypatch.setattr(topic_rules, "OFTEN", 60.0)  # no other count shows what is free
+    monkeypatch.setattr(topic_rules, "SELDOM", 60.0)
     getattr(queue, "inner", queue).topic("t", most_pending=COUNT)
     await queue.send("t")
     await be_short(queue, "put", kind("no more"))

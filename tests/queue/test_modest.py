@@ -12,7 +12,7 @@ import pytest
 from bide import AsyncQueue, BadTime, ManualClock, OutcomeUnknown, Outgoing, Queue, Removed, Requeued, Unsupported, Where
 from bide.clock import moment
 from bide.engines.base import NewMessage
-from bide.queue.choosing import PAGE
+from bide.queue.bulk import PAGE
 from bide.queue.outbox import TOPIC as OUTBOX
 from tests.modest import LONGEST
 

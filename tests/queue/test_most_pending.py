@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from bide import AsyncQueue, BadOption, Call, Exists, Outgoing, PartlySent, Queue, QueueFull
-from bide.queue import later, room
-from bide.queue.aio import rooms as aio_rooms
-from bide.queue.sync import rooms as sync_rooms
+from bide.queue import later, topic_rules
+from bide.queue.aio import parts as aio_rooms
+from bide.queue.sync import parts as sync_rooms
 from tests.queue.conftest import Awaited
 
 ENGINES = [
@@ -57,8 +57,8 @@ async def queue(request: pytest.FixtureRequest, url: str, calls: Calls) -> Async
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Senders count before each send."""
     for name in ("OFTEN", "SELDOM"):
-        monkeypatch.setattr(room, name, 0.0)
-    monkeypatch.setattr(room, "SHARE", 0)
+        monkeypatch.setattr(topic_rules, name, 0.0)
+    monkeypatch.setattr(topic_rules, "SHARE", 0)
     for module in (aio_rooms, sync_rooms):
         monkeypatch.setattr(module, "LAST_LOOK", 0.01)
 
@@ -84,7 +84,7 @@ async def test_there_is_room_again_when_messages_were_received(queue: Any, alway
 
 
 async def test_a_sender_counts_at_most_once_a_second(queue: Any, calls: Calls) -> None:
-    room.OFTEN, before = 1_000.0, room.OFTEN
+    topic_rules.OFTEN, before = 1_000.0, topic_rules.OFTEN
     try:
         for n in range(100):
             try:
@@ -93,7 +93,7 @@ async def test_a_sender_counts_at_most_once_a_second(queue: Any, calls: Calls) -
                 assert n >= 5
         await queue.send("u")
     finally:
-        room.OFTEN = before
+        topic_rules.OFTEN = before
     assert calls["stats"] <= 2  # the first one, and one from half full on
     assert calls["put"] == 6
 
@@ -154,7 +154,7 @@ async def test_a_transaction_does_not_wait(queue: Any) -> None:
 
 
 async def test_callers_at_once_do_not_go_beyond(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "OFTEN", 60.0)  # a count while messages are on their way may take some of them for others
+    monkeypatch.setattr(topic_rules, "OFTEN", 60.0)  # a count while messages are on their way may take some of them for others
     async with AsyncQueue(url) as queue:
         queue.topic("t", most_pending=20)
         results = await asyncio.gather(*(queue.send("t", n) for n in range(60)), return_exceptions=True)
@@ -163,7 +163,7 @@ async def test_callers_at_once_do_not_go_beyond(url: str, monkeypatch: pytest.Mo
 
 
 def test_threads_at_once_do_not_go_beyond(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "OFTEN", 60.0)
+    monkeypatch.setattr(topic_rules, "OFTEN", 60.0)
     refused: list[QueueFull] = []
     with Queue(url) as queue:
         queue.topic("t", most_pending=20)

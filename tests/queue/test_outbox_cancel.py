@@ -13,7 +13,7 @@ from bide import CancelResult, ConfirmTimeout, OutcomeUnknown, Queue, QueueFull,
 from bide.engines.base import End, Ref
 from bide.engines.each import keep_each
 from bide.queue import outbox
-from bide.queue.sync import withdrawal
+from bide.queue.sync import outbox_changes
 from tests.queue.test_outbox_handed_on import die, later, outbox_of
 from tests.queue.test_outbox_hooks import Spoils
 
@@ -113,7 +113,7 @@ def test_of_two_ids_of_one_key_each_is_told_what_became_of_its_own_message(
     size: int, queue: Queue, own: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if the second one is looked for when both are gone."""
-    monkeypatch.setattr(withdrawal, "MAX_BATCH", size)
+    monkeypatch.setattr(outbox_changes, "MAX_BATCH", size)
     old, new = committed(queue, own, "old", "new", key="k")
     first, second = committed(queue, own, 1, 2)
     assert queue.cancel_many([old, first, new, second, old, new]) == [CANCELLED] * 4 + [GONE] * 2
@@ -426,7 +426,7 @@ def test_one_that_is_locked_in_the_outbox_keeps_no_other_there(
 def test_a_queue_that_is_away_is_waited_for_twice_by_all_parts_of_a_call(
     queue: Queue, own: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(withdrawal, "MAX_BATCH", 2)
+    monkeypatch.setattr(outbox_changes, "MAX_BATCH", 2)
     ids = committed(queue, own, *range(6))
     calls: list[object] = []
 
@@ -445,7 +445,7 @@ def test_a_queue_that_is_away_is_waited_for_twice_by_all_parts_of_a_call(
 def test_a_message_that_another_transaction_holds_keeps_no_later_ones_back(
     queue: Queue, own: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(withdrawal, "MAX_BATCH", 2)
+    monkeypatch.setattr(outbox_changes, "MAX_BATCH", 2)
     ids = committed(queue, own, *range(6))
     engine = queue.session.open().engine
     put = engine.put
@@ -462,7 +462,7 @@ def test_a_message_that_another_transaction_holds_keeps_no_later_ones_back(
 
 
 def test_all_that_are_missing_are_told_in_one_sentence(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(withdrawal, "MAX_BATCH", 2)
+    monkeypatch.setattr(outbox_changes, "MAX_BATCH", 2)
     with pytest.raises(Unsupported, match=r"^outbox-a and 4 others are not in the outbox: [^:]+$"):
         queue.cancel_many([f"outbox-{name}" for name in "abcde"])
 

@@ -11,8 +11,7 @@ import pytest
 from bide import Call, Hook, Queue
 from bide.engines.gates import Entry
 from bide.queue import outbox
-from bide.queue.sync.leader import LEAD
-from bide.queue.sync.relay import Relays
+from bide.queue.sync.relay import LEAD, Relays
 from tests.queue.test_outbox_handed_on import commit, outbox_of
 from tests.worker.conftest import LONG
 from tests.worker.processes import until

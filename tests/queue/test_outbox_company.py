@@ -14,7 +14,7 @@ from bide import BadMessage, BideError, Call, Hook, OutcomeUnknown, Queue, Queue
 from bide.engines.base import End, NewMessage
 from bide.engines.each import keep_each
 from bide.queue import outbox
-from bide.queue.away import LATER, Kept
+from bide.queue.relay import LATER, Kept
 from tests.queue.test_outbox_handed_on import outbox_of
 
 MANY = 100  # as many as are claimed at once
@@ -252,7 +252,7 @@ def test_a_call_that_finds_room_in_the_end_tells_of_no_lack(
 ) -> None:
     parts = Parts(queue, monkeypatch, clock)
     monkeypatch.setattr("bide.queue.sync.handover.WHILE", 20)
-    monkeypatch.setattr("bide.queue.away.SOON", 20)
+    monkeypatch.setattr("bide.queue.relay.SOON", 20)
     parts.errors["t"] = QueueFull("It is full.")
     put = parts.put
 

@@ -12,7 +12,7 @@ from bide.engines.base import Claimed, End, NewMessage
 from bide.engines.each import keep_each
 from bide.engines.sync import Engine
 from bide.errors import BadMessage, BideError, OutcomeUnknown, QueueFull, Unavailable
-from bide.queue.away import Kept
+from bide.queue.relay import Kept
 from bide.queue.sync.handover import Handover
 from bide.types import Sent
 

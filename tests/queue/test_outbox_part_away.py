@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from bide import OutcomeUnknown, Queue, Unavailable, Unsupported
 from bide.engines.base import MAX_BATCH, Claimed, End, NewMessage
 from bide.queue import outbox
-from bide.queue.away import Away, Kept, Rests
+from bide.queue.relay import Away, Kept, Rests
 from tests.queue.test_outbox_handed_on import later
 
 MANY = 2_500  # messages for the part that is away: they come first
@@ -219,7 +219,7 @@ def kept(topic: str) -> list[Kept]:
 
 def test_a_part_rests_for_longer_each_time_until_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000.0
-    monkeypatch.setattr("bide.queue.away.time.monotonic", lambda: now)
+    monkeypatch.setattr("bide.queue.relay.time.monotonic", lambda: now)
     rests, error = Rests(lambda new: new.topic), Unavailable("Away.")
     parts = Away(rests)
 

@@ -12,7 +12,7 @@ import pytest
 from bide import Call, Hook, OutcomeUnknown, Queue, QueueFull, Unavailable
 from bide.engines.base import Claimed, Hold, NewMessage
 from bide.queue import outbox
-from bide.queue.away import FORGOTTEN, LONG, OTHERS, Away, Lately, PutOff, Rests
+from bide.queue.relay import FORGOTTEN, LONG, OTHERS, Away, Lately, PutOff, Rests
 from bide.queue.sync import relay as sync_relay
 from tests.queue.test_outbox_handed_on import commit, connected, outbox_of
 from tests.worker.processes import until
@@ -165,7 +165,7 @@ def test_others_may_take_first_what_a_relay_has_put_off_for_long(
 
     monkeypatch.setattr(found, "tend", tended)
     monkeypatch.setattr(sync_relay, "time", clock)
-    monkeypatch.setattr("bide.queue.away.time", clock)
+    monkeypatch.setattr("bide.queue.relay.time", clock)
     commit(first, store, None)
     relay = outbox_of(first).relay()
     relay._handover._rests._begin("t", 0, Unavailable("It is away."), LONG)
@@ -182,7 +182,7 @@ def test_others_may_take_first_what_a_relay_has_put_off_for_long(
 
 def test_what_is_put_off_briefly_is_taken_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr("bide.queue.away.time", clock)
+    monkeypatch.setattr("bide.queue.relay.time", clock)
     parts = PutOff()
     assert parts.upkeep(clock.now + 5) == clock.now + 5
     brief, long, full = (Hold(outbox.TOPIC, id, "1") for id in ("brief", "long", "full"))
@@ -204,7 +204,7 @@ def test_what_is_put_off_briefly_is_taken_back_at_once(monkeypatch: pytest.Monke
 
 def test_what_others_have_handed_on_is_forgotten_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000.0
-    monkeypatch.setattr("bide.queue.away.time.monotonic", lambda: now)
+    monkeypatch.setattr("bide.queue.relay.time.monotonic", lambda: now)
     lately = Lately[int]()
     lately.note("a", 1, LONG)
     now += FORGOTTEN + LONG / 1000 - 1

@@ -14,8 +14,7 @@ from bide import Call, Hook, Queue, Unsupported
 from bide.engines.base import Ref
 from bide.engines.gates import Entry
 from bide.queue import outbox
-from bide.queue.sync.leader import LEAD
-from bide.queue.sync.relay import Relay
+from bide.queue.sync.relay import LEAD, Relay
 from tests.queue.test_outbox_handed_on import commit, connected, holds, outbox_of
 from tests.worker.conftest import LONG
 from tests.worker.processes import until
@@ -98,7 +97,7 @@ def test_a_backlog_of_many_keys_is_handed_on_in_order(relays: int, queue: Queue,
 
 def test_one_relay_claims_at_a_time(queue: Queue, store: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or one would look while the other one's messages are moved, and miss some."""
-    monkeypatch.setattr("bide.queue.sync.leader.LEAD", 60_000)
+    monkeypatch.setattr("bide.queue.sync.relay.LEAD", 60_000)
     with Queue(url, outbox=store) as first, ThreadPoolExecutor() as pool:
         first.open()
         at_work, goes_on, asked = threading.Event(), threading.Event(), threading.Event()

@@ -13,7 +13,7 @@ import pytest
 from bide import BadMessage, Call, Hook, OutcomeUnknown, Queue, QueueFull, Unavailable
 from bide.engines.base import NewMessage
 from bide.queue import outbox
-from bide.queue.away import FORGOTTEN, NO_DOUBT, Kept, Rests, small_first
+from bide.queue.relay import FORGOTTEN, NO_DOUBT, Kept, Rests, small_first
 from tests.queue.test_outbox_part_away import kept
 from tests.worker.processes import until
 
@@ -155,7 +155,7 @@ def of_size(size: int, key: str | None = None) -> Kept:
 
 def test_a_part_without_room_rests_for_as_large_ones_until_it_takes_one(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000.0
-    monkeypatch.setattr("bide.queue.away.time.monotonic", lambda: now)
+    monkeypatch.setattr("bide.queue.relay.time.monotonic", lambda: now)
     rests, error = Rests(lambda new: new.topic), QueueFull("It is full.")
     sizes = (0, 1_000, 10_000, 20_000)
 

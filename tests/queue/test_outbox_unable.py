@@ -13,7 +13,7 @@ from bide.engines.base import MAX_BATCH, NewMessage
 from bide.engines.each import error_of_each
 from bide.engines.guard import Rules
 from bide.queue import outbox
-from bide.queue.away import Kept, Rests
+from bide.queue.relay import Kept, Rests
 from tests.modest import CAPABILITIES, LONGEST
 from tests.queue.test_outbox_handed_on import connected, outbox_of
 

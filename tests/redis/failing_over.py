@@ -72,8 +72,8 @@ class Repeater(Producer):
         return None
 
 
-async def _opened(queue: AsyncQueue) -> None:
-    """It, like a program that is told at once that nothing listens, and begins again: its thread may be late on a full machine."""
+async def _begin(queue: AsyncQueue) -> None:
+    """Open it. Its thread may be late on a full machine, when a fault is there already: then it begins again."""
     until = time.monotonic() + PATIENCE
     while True:
         try:
@@ -90,7 +90,7 @@ class AsyncActor(Actor):
 
     async def _work(self) -> None:
         plain = self.queue.plain.aio
-        await _opened(plain)
+        await _begin(plain)
         async with plain:
             await self.act(AsyncRecorded(plain, self.queue.history))
 

@@ -190,8 +190,8 @@ async def made_dead(queue: AsyncQueue, *shards: int, many: int = MANY) -> list[s
 async def test_a_first_page_that_is_refused_whole_keeps_nothing_else_from_being_changed(
     masters: RedisCluster, url: str, monkeypatch: pytest.MonkeyPatch, colour: str, verb: str, how: str
 ) -> None:
-    monkeypatch.setattr("bide.queue.aio.sweeping.PAGE", 2)
-    monkeypatch.setattr("bide.queue.sync.sweeping.PAGE", 2)
+    monkeypatch.setattr("bide.queue.aio.bulk.PAGE", 2)
+    monkeypatch.setattr("bide.queue.sync.bulk.PAGE", 2)
     options = {"state": "dead"} if verb == PURGED else {}
     async with AsyncQueue(url) as queue, Either(url, colour) as other:
         if verb == CANCELLED:
@@ -214,8 +214,8 @@ async def test_a_first_page_that_is_refused_whole_keeps_nothing_else_from_being_
 async def test_ids_of_a_server_that_fails_are_left_and_those_behind_them_are_changed(
     masters: RedisCluster, url: str, monkeypatch: pytest.MonkeyPatch, colour: str, verb: str, how: str
 ) -> None:
-    monkeypatch.setattr("bide.queue.aio.sweeping.MAX_BATCH", 2)
-    monkeypatch.setattr("bide.queue.sync.sweeping.MAX_BATCH", 2)
+    monkeypatch.setattr("bide.queue.aio.bulk.MAX_BATCH", 2)
+    monkeypatch.setattr("bide.queue.sync.bulk.MAX_BATCH", 2)
     options = {"state": "dead"} if verb == PURGED else {}
     async with AsyncQueue(url) as queue, Either(url, colour) as other:
         ids = await made_dead(queue, 2, 0, 1)
@@ -265,8 +265,8 @@ async def test_a_server_that_refuses_is_told_beside_one_that_is_silent(
 async def test_of_ids_in_two_servers_that_refuse_each_is_told(
     masters: RedisCluster, url: str, monkeypatch: pytest.MonkeyPatch, colour: str, verb: str
 ) -> None:
-    monkeypatch.setattr("bide.queue.aio.sweeping.MAX_BATCH", 2 * MANY)
-    monkeypatch.setattr("bide.queue.sync.sweeping.MAX_BATCH", 2 * MANY)
+    monkeypatch.setattr("bide.queue.aio.bulk.MAX_BATCH", 2 * MANY)
+    monkeypatch.setattr("bide.queue.sync.bulk.MAX_BATCH", 2 * MANY)
     options = {"state": "dead"} if verb == PURGED else {}
     async with AsyncQueue(url) as queue, Either(url, colour) as other:
         ids = await made_dead(queue, 0, 2, 1)
@@ -301,8 +301,8 @@ async def test_ids_in_two_servers_that_fail_and_in_no_other_name_both(
 async def test_an_id_of_no_shard_beside_ids_of_a_server_that_fails_keeps_nothing_else_from_being_changed(
     masters: RedisCluster, url: str, monkeypatch: pytest.MonkeyPatch, colour: str, verb: str
 ) -> None:
-    monkeypatch.setattr("bide.queue.aio.sweeping.MAX_BATCH", MANY + 1)
-    monkeypatch.setattr("bide.queue.sync.sweeping.MAX_BATCH", MANY + 1)
+    monkeypatch.setattr("bide.queue.aio.bulk.MAX_BATCH", MANY + 1)
+    monkeypatch.setattr("bide.queue.sync.bulk.MAX_BATCH", MANY + 1)
     options = {"state": "dead"} if verb == PURGED else {}
     async with AsyncQueue(f"{url}&shards=7".replace("namespace=", "namespace=larger")) as larger:
         sends = await larger.send_many("t", [Outgoing(1, key=f"k{i}") for i in range(99)])

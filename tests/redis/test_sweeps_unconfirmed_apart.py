@@ -15,7 +15,7 @@ from bide.engines.redis.confirming import BRIEFLY
 from bide.engines.redis.protocol import sending
 from bide.engines.redis.sync import connections as sync_connections
 from bide.engines.redis.topology import slot_of
-from bide.queue.choosing import PAGE
+from bide.queue.bulk import PAGE
 from tests.redis.away import COLOURS, SHARDS, Either, engine_of, frozen
 from tests.redis.test_commands_away import bide
 from tests.redis.test_sweeps_away import MANY, back, place_of, sent

@@ -3,7 +3,7 @@
 import pytest
 
 from bide import AsyncQueue, Call, Hook
-from bide.queue.aio import receiving
+from bide.queue.aio import receive
 
 
 class Tends(Hook):
@@ -33,7 +33,7 @@ async def test_upkeep_that_is_not_needed_is_not_asked_for(redis_url: str) -> Non
 
 async def test_upkeep_is_done_now_and_then_whatever_others_have_found(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Theirs may be another `dead_for`."""
-    monkeypatch.setattr(receiving, "CAUTION", 0.0)
+    monkeypatch.setattr(receive, "CAUTION", 0.0)
     tends = Tends()
     async with AsyncQueue(redis_url, hooks=[tends]) as queue:
         for _ in range(5):

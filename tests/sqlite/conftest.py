@@ -18,8 +18,8 @@ import bide
 from bide import AsyncQueue, Delivery, Queue
 from bide.engines.base import Settings
 from bide.engines.sqlite import source
-from bide.queue.aio import receiving as aio_receiving
-from bide.queue.sync import receiving as sync_receiving
+from bide.queue.aio import receive as aio_receiving
+from bide.queue.sync import receive as sync_receiving
 
 
 class Awaited:

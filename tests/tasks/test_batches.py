@@ -9,7 +9,7 @@ import pydantic
 import pytest
 
 from bide import BadMessage, BadOption, Bury, ConfigError, Failed, ManualClock, Outgoing, Snooze, current_batch, steps
-from bide.queue.tasks.failed import failures
+from bide.queue.tasks.outcome import failures
 
 Do = Callable[[Any], Any]
 

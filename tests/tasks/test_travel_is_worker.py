@@ -27,7 +27,7 @@ from bide import (
     steps,
 )
 from bide.queue.tasks import outcome
-from bide.queue.tasks.overdue import Overdue
+from bide.queue.tasks.limits import Overdue
 from tests.told import Told
 
 LONG = 30.0  # seconds: a worker that has not come to an end by then has failed

@@ -9,8 +9,8 @@ import pytest
 
 from bide.engines.base import Hold
 from bide.errors import OutcomeUnknown, Unavailable
-from bide.queue.beats import Beat
 from bide.queue.heartbeat import Heartbeat
+from bide.queue.leases import Beat
 
 LEASE = 40  # ms
 PATIENCE = 30.0  # seconds

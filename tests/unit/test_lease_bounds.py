@@ -7,9 +7,9 @@ import pytest
 
 from bide.engines.base import SWEEP, Claim
 from bide.engines.registry import Source
-from bide.queue.aio.receiving import CAUTION, AsyncReceiver
-from bide.queue.beats import Asked, Beat
+from bide.queue.aio.receive import CAUTION, AsyncReceiver
 from bide.queue.heartbeat import STEP, Heartbeat
+from bide.queue.leases import Asked, Beat
 
 NOW, LEASE = 1_800_000_000_000, 30_000
 MOMENT = 1_000  # ms, far more than a call takes here

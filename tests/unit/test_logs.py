@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bide.logs import Log
-from bide.queue.attempts import traceback_text
+from bide.queue.deliveries import traceback_text
 from tests.worker.faults import deaf
 
 

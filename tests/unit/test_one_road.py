@@ -13,32 +13,30 @@ BIDE = Path(__file__).resolve().parents[2] / "src" / "bide"
 CALL = "queue/run/call.py"
 
 HANDLERS = {CALL: "", "queue/bound.py": "the user calls the function of a task"}
-ON_DEAD = {CALL: "", "queue/tasks/failing.py": "says in which thread it runs"}
+ON_DEAD = {CALL: "", "queue/tasks/failures.py": "says in which thread it runs"}
 FULFILS = {"queue/run/aio/keep.py": "", "queue/aio/outbox.py": "no results: under which ids messages were handed on"}
 SETTLES = {
-    "worker/settling.py": "many ends together, again and again until the engine has taken them",
-    "queue/aio/handling.py": "time travel, which ends one message after the other and needs no retries",
+    "worker/finish.py": "many ends together, again and again until the engine has taken them",
+    "queue/aio/traveller.py": "time travel, which ends one message after the other and needs no retries",
     "queue/aio/delivery.py": "what a user ends in a transaction",
     "queue/aio/session.py": "what a user ends together",
     "queue/aio/opened.py": "what users end, gathered",
-    "queue/aio/fresh.py": "gives back what nobody has got",
+    "queue/aio/claims.py": "gives back what nobody has got",
     "queue/aio/relay.py": "an outbox, not a queue",
-    "queue/aio/waiting.py": "an outbox, not a queue",
+    "queue/aio/outbox_messages.py": "an outbox, not a queue",
     "worker/service.py": "the last that a worker says whose event loop is blocked, in another thread",
-    "worker/claiming.py": "buries what has killed its process, and whose task is not known here",
-    "worker/recovery.py": "gives back what a process has claimed that is gone",
-    "worker/unburied.py": "buries what has killed its process, and was not buried then",
+    "worker/claims.py": "buries what has killed its process, and whose task is not known here",
+    "worker/recovery.py": "gives back or buries what a process has claimed that is gone",
 }
 CLAIMS = {
-    "queue/aio/receiving.py": "",
-    "queue/aio/fresh.py": "asks what a claim has brought whose answer was lost",
+    "queue/aio/receive.py": "",
+    "queue/aio/claims.py": "asks what a claim has brought whose answer was lost",
     "queue/heartbeat.py": "asks what a claim has brought whose answer is late",
-    "worker/claiming.py": "asks what a claim has brought whose answer was lost",
+    "worker/claims.py": "asks what a claim has brought whose answer was lost",
     "worker/recovery.py": "asks what the claims of a process have brought that is gone",
-    "worker/unburied.py": "asks what the claim of a process has brought that is gone",
     "queue/aio/relay.py": "an outbox, not a queue",
-    "queue/aio/brought.py": "asks an outbox for the time",
-    "queue/aio/planning.py": "asks for the time",
+    "queue/aio/outbox_changes.py": "asks an outbox for the time",
+    "queue/aio/planner.py": "asks for the time",
     "queue/aio/travel.py": "asks for the time",
 }
 

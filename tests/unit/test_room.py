@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from bide.queue.room import Room
+from bide.queue.topic_rules import Room
 
 MOST = 10
 

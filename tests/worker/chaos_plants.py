@@ -11,17 +11,17 @@ from msgspec.structs import replace
 from bide import AsyncQueue
 from bide.cli.worker import run
 from bide.engines.base import Claim, End, Ended, Hold
-from bide.queue.aio.receiving import AsyncReceiver
-from bide.queue.attempts import Raised
-from bide.queue.beats import Part
+from bide.queue.aio.receive import AsyncReceiver
+from bide.queue.deliveries import Raised
 from bide.queue.heartbeat import Heartbeat
+from bide.queue.leases import Part
 from bide.queue.run import call as calling
 from bide.queue.run.call import Handlers
 from bide.queue.run.message import Handling
 from bide.queue.run.threads import Threads
 from bide.queue.tasks.outcome import DONE, Outcome
-from bide.worker import ending
-from bide.worker.under_way import UnderWay
+from bide.worker import stop
+from bide.worker.pipeline import UnderWay
 from tests.negative.faulty import DeliversTwice, Fault, FaultySource, Steps
 
 
@@ -204,7 +204,7 @@ def _waits_for_logs(queue: AsyncQueue) -> None:
         part()
         return True
 
-    for place in (ending, run):
+    for place in (stop, run):
         setattr(place, "give_time", see_through)  # noqa: B010
 
 
@@ -215,7 +215,7 @@ def _flushes_without_care(queue: AsyncQueue) -> None:
         for each in [*logging._handlers.values(), *logging.getLogger("bide").handlers]:  # type: ignore[attr-defined]
             each.flush()
 
-    for place in (ending, run):
+    for place in (stop, run):
         setattr(place, "flush", flush)  # noqa: B010
 
 

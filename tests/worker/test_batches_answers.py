@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bide import AsyncQueue, Bury, Failed
-from bide.queue import attempts
+from bide.queue import deliveries
 from tests.worker.conftest import Working
 
 LONG = "1h"  # nobody waits for it
@@ -46,13 +46,13 @@ async def test_the_traceback_of_a_batch_is_written_once(
     memory: AsyncQueue, working: Working, until: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[BaseException] = []
-    plain = attempts.traceback_text
+    plain = deliveries.traceback_text
 
     def text(raised: BaseException) -> str | None:
         written.append(raised)
         return plain(raised)
 
-    monkeypatch.setattr(attempts, "traceback_text", text)
+    monkeypatch.setattr(deliveries, "traceback_text", text)
 
     @memory.task("likes", batch=100, linger=LONG, max_attempts=1)
     async def write(likes: list[int]) -> None:

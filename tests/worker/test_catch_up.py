@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bide import AsyncQueue, current
-from bide.queue.tasks.overdue import Overdue
+from bide.queue.tasks.limits import Overdue
 from tests.worker.conftest import EVERY_ENGINE, Working, place
 from tests.worker.faults import Call, Faults
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bide import AsyncQueue, Bury, ConfigError, Retry, Snooze
-from bide.worker import orphans
+from bide.worker import chores
 from tests.worker.test_running import ended
 
 
@@ -86,7 +86,7 @@ def test_a_partial_needs_a_topic(memory: AsyncQueue) -> None:
 async def test_a_task_that_is_defined_too_late_is_told_of(
     memory: AsyncQueue, working: Any, until: Any, caplog: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(orphans, "EVERY", 0.01)
+    monkeypatch.setattr(chores, "EVERY", 0.01)
 
     @memory.task("early")
     async def early() -> None: ...
@@ -106,15 +106,15 @@ async def test_a_task_that_is_defined_too_late_is_told_of(
 async def test_tasks_that_a_worker_was_not_asked_to_serve_are_another_ones(
     memory: AsyncQueue, working: Any, until: Any, caplog: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(orphans, "EVERY", 0.01)
+    monkeypatch.setattr(chores, "EVERY", 0.01)
     looked = asyncio.Event()
-    look = orphans.Orphans.look
+    look = chores.Orphans.look
 
-    async def watched(self: orphans.Orphans) -> None:
+    async def watched(self: chores.Orphans) -> None:
         await look(self)
         looked.set()
 
-    monkeypatch.setattr(orphans.Orphans, "look", watched)
+    monkeypatch.setattr(chores.Orphans, "look", watched)
 
     @memory.task("mine")
     async def mine() -> None: ...

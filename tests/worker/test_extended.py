@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bide import AsyncQueue, Delivery, Queue, current, current_batch
-from bide.queue.beats import Beat, parts
 from bide.queue.heartbeat import Heartbeat
+from bide.queue.leases import Beat, parts
 from tests.worker.conftest import EVERY_ENGINE, place
 from tests.worker.faults import Faults
 

@@ -9,7 +9,7 @@ import pytest
 
 from bide import AsyncDelivery, AsyncQueue, EngineError, OutcomeUnknown, current
 from bide.worker import Worker
-from bide.worker.retry import Retrying
+from bide.worker.engine_trouble import Retrying
 from tests.worker.faults import Faults, deaf
 from tests.worker.test_running import ended
 

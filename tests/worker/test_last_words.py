@@ -15,9 +15,9 @@ import pytest
 from bide import AsyncQueue, Queue
 from bide.engines.base import End
 from bide.worker import Worker
-from bide.worker.ending import CLOSING, LAST_WORDS, OVERTIME, Ending
-from bide.worker.settling import Settling
-from bide.worker.winding_up import AT_ONCE
+from bide.worker.finish import Settling
+from bide.worker.service import AT_ONCE
+from bide.worker.stop import CLOSING, LAST_WORDS, OVERTIME, Ending
 from tests.worker.faults import Faults
 from tests.worker.test_stopping import begun, end_by_stop
 

@@ -9,9 +9,9 @@ import pytest
 
 from bide import AsyncDelivery, AsyncQueue, OutcomeUnknown, Queue, Unavailable, current
 from bide.engines.base import End
-from bide.queue import absence
-from bide.queue.beats import Beat
+from bide.queue import leases
 from bide.queue.heartbeat import Heartbeat
+from bide.queue.leases import Beat
 from bide.worker import service
 from tests.worker.conftest import once
 from tests.worker.faults import Faults
@@ -24,9 +24,9 @@ THREE_LEASES = 0.6  # seconds
 @pytest.fixture(autouse=True)
 def wide_awake(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who stands still for half a lease notices it, and leaves others the time to renew theirs: the machine may have stood."""
-    for module in (absence, service):
+    for module in (leases, service):
         monkeypatch.setattr(module, "PULSE", 0.05)
-    monkeypatch.setattr(absence, "LATE", 0.05)
+    monkeypatch.setattr(leases, "LATE", 0.05)
 
 
 class Thief:

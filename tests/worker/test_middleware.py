@@ -11,8 +11,8 @@ import pytest
 from bide import AsyncQueue, Bury, Call, Hook, current, steps
 from bide.engines.base import End
 from bide.queue.batching import Line
-from bide.worker.ending import Ending
-from bide.worker.settling import Settling
+from bide.worker.finish import Settling
+from bide.worker.stop import Ending
 from tests.worker.test_running import ended
 
 

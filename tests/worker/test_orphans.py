@@ -6,14 +6,14 @@ import pytest
 
 from bide import AsyncQueue
 from bide.errors import Unsupported
-from bide.worker import orphans
+from bide.worker import chores
 from tests.worker.faults import Faults
 
 
 async def test_they_stay_ready_and_are_counted_and_told_of_once(
     queue: AsyncQueue, working: Any, until: Any, caplog: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(orphans, "EVERY", 0.01)
+    monkeypatch.setattr(chores, "EVERY", 0.01)
 
     @queue.task("a")
     async def handle() -> None:
@@ -36,7 +36,7 @@ async def test_they_stay_ready_and_are_counted_and_told_of_once(
 async def test_they_are_told_of_again_after_they_were_gone(
     memory: AsyncQueue, working: Any, until: Any, caplog: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(orphans, "EVERY", 0.01)
+    monkeypatch.setattr(chores, "EVERY", 0.01)
 
     @memory.task("a")
     async def handle() -> None:
@@ -54,7 +54,7 @@ async def test_they_are_told_of_again_after_they_were_gone(
 async def test_a_topic_that_has_a_task_is_not_told_of(
     memory: AsyncQueue, working: Any, until: Any, caplog: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(orphans, "EVERY", 0.01)
+    monkeypatch.setattr(chores, "EVERY", 0.01)
 
     @memory.task("a")
     async def handle() -> None:
@@ -78,7 +78,7 @@ async def test_a_topic_that_has_a_task_is_not_told_of(
 async def test_an_engine_that_cannot_count_stops_nothing(
     memory: AsyncQueue, working: Any, until: Any, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(orphans, "EVERY", 0.005)
+    monkeypatch.setattr(chores, "EVERY", 0.005)
     faults = await Faults.of(memory)
     asked_for: list[int] = []
     handled: list[int] = []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bide import AsyncQueue, current
-from bide.queue import absence
+from bide.queue import leases
 from tests.worker.conftest import LONG, once
 from tests.worker.faults import Faults
 from tests.worker.test_running import ended
@@ -149,7 +149,7 @@ async def test_what_a_dead_worker_held_comes_back_to_one_that_was_suspended(
 async def test_who_wakes_up_first_leaves_to_the_others_what_they_hold(
     queue: AsyncQueue, working: Any, until: Any, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(absence, "HOLD_OFF", LONG)
+    monkeypatch.setattr(leases, "HOLD_OFF", LONG)
     attempts: list[int] = []
     over = asyncio.Event()
     ticks = await keep_busy(queue, over)
@@ -180,20 +180,20 @@ class Instants:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        monkeypatch.setattr(absence, "_now", lambda: self.now)
+        monkeypatch.setattr(leases, "_now", lambda: self.now)
 
-    def pass_by(self, known: absence.Absence, seconds: float) -> None:
-        for _ in range(round(seconds / absence.PULSE)):
-            self.now += absence.PULSE
+    def pass_by(self, known: leases.Absence, seconds: float) -> None:
+        for _ in range(round(seconds / leases.PULSE)):
+            self.now += leases.PULSE
             known.pulse()
 
 
-LIMIT = round((absence.PULSE + absence.LATE) * 1000)
-HOLD_OFF = absence.HOLD_OFF
+LIMIT = round((leases.PULSE + leases.LATE) * 1000)
+HOLD_OFF = leases.HOLD_OFF
 
 
 def test_while_nobody_is_away_nothing_is_held_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    known, machine = absence.Absence(), Instants(monkeypatch)
+    known, machine = leases.Absence(), Instants(monkeypatch)
     assert known.ended_by() is None  # it knows nothing yet
     known.hear(10_000)
     assert known.ended_by() == 10_000 + LIMIT
@@ -206,7 +206,7 @@ def test_while_nobody_is_away_nothing_is_held_off(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("counted", [True, False])
 def test_what_ended_while_it_was_away_is_held_off(monkeypatch: pytest.MonkeyPatch, counted: bool) -> None:
     """Whether the machine has counted the time, as while a process is stopped, or has not, as while a guest is suspended."""
-    known, machine = absence.Absence(), Instants(monkeypatch)
+    known, machine = leases.Absence(), Instants(monkeypatch)
     known.hear(10_000)
     machine.pass_by(known, 2)
     machine.now += 600 * counted
@@ -224,7 +224,7 @@ def test_what_ended_while_it_was_away_is_held_off(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_ended_before_an_absence_is_not_held_off_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    known, machine = absence.Absence(), Instants(monkeypatch)
+    known, machine = leases.Absence(), Instants(monkeypatch)
     for round_ in range(1, 20):  # a loop that is blocked for long, again and again
         known.hear(round_ * 10_000)
         machine.now += 10

@@ -10,9 +10,9 @@ import pytest
 
 from bide import AsyncQueue, ManualClock, OutcomeUnknown, Queue, Unavailable, Unsupported, Worker, current
 from bide.engines.base import Scanned
-from bide.queue.aio.planning import AsyncPlanner
+from bide.queue.aio.planner import AsyncPlanner
 from bide.queue.run.aio.schedule import AsyncScheduleStep
-from bide.worker import orphans, planning
+from bide.worker import chores
 from tests.worker.faults import Faults
 
 
@@ -414,7 +414,7 @@ async def test_after_an_outage_a_worker_that_comes_back_first_ends_no_other_sche
 async def test_what_a_purge_has_removed_is_planned_again_by_a_worker_that_runs(
     queue: AsyncQueue, working: Any, until: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(planning, "EVERY", 0.05)
+    monkeypatch.setattr(chores, "EVERY", 0.05)
     hourly(queue, "1d")
     async with working(queue):
         await until(lambda: _planned(queue))
@@ -433,9 +433,9 @@ async def test_a_worker_that_can_not_announce_pauses_also_after_the_clock_was_se
         def set_back(self) -> bool:
             return True
 
-    monkeypatch.setattr(planning, "AGAIN", 60.0)
+    monkeypatch.setattr(chores, "AGAIN", 60.0)
     away: Any = Away()
-    running = asyncio.create_task(planning.Planning(away, []).run())
+    running = asyncio.create_task(chores.Planning(away, []).run())
     for _ in range(20):
         await asyncio.sleep(0)
     assert away.tries == 1
@@ -449,8 +449,8 @@ async def _planned(queue: AsyncQueue) -> bool:
 async def test_a_worker_for_other_topics_announces_nothing_and_misses_nothing(
     memory: AsyncQueue, working: Any, until: Any, monkeypatch: Any, caplog: Any
 ) -> None:
-    monkeypatch.setattr(orphans, "EVERY", 0.01)
-    monkeypatch.setattr(planning, "EVERY", 0.01)
+    monkeypatch.setattr(chores, "EVERY", 0.01)
+    monkeypatch.setattr(chores, "EVERY", 0.01)
     seen = hourly(memory, "100ms")
 
     @memory.task("other")

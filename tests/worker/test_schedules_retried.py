@@ -9,7 +9,7 @@ import pytest
 
 from bide import AsyncQueue, ManualClock, current, steps
 from bide.clock import epoch_ms
-from bide.queue.aio.planning import AsyncPlanner
+from bide.queue.aio.planner import AsyncPlanner
 from tests.worker.conftest import EVERY_ENGINE, place
 from tests.worker.test_schedules import step_of
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from bide import AsyncQueue, Bury, Unavailable
 from bide.worker import Worker, recovery
 from bide.worker.claim_log import ClaimLog
-from bide.worker.unburied import PROCESSES, Killed, Unburied, handed_over, taken_over
+from bide.worker.recovery import PROCESSES, Killed, Unburied, handed_over, taken_over
 from tests.worker.faults import Faults
 from tests.worker.test_running import ended
 

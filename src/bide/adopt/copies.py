@@ -17,7 +17,7 @@ from bide.core.formats import iso, plural
 from bide.core.times import MAX_DELAY_MS
 from bide.engines.base import OPERATION_MS, NewMessage, Ref, Seen, Stored
 from bide.errors import BideError, OutcomeUnknown
-from bide.queue.choosing import complete
+from bide.queue.bulk import complete
 from bide.types import CancelResult, Sent
 
 if TYPE_CHECKING:

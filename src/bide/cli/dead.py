@@ -91,13 +91,13 @@ def requeue(
         meant = Meant(queue, topic, ("dead",), where, tuple(dict.fromkeys(ids or ())))
 
         def steps(engine: "Engine", name: str) -> Steps:
-            from bide.queue.sync import sweeping
+            from bide.queue.sync import bulk
 
             if meant.ids:
-                return sweeping.requeue_named(engine, name, meant.ids, wait, over)
+                return bulk.requeue_named(engine, name, meant.ids, wait, over)
             if where is None:
-                return sweeping.requeue_all(engine, name, wait, over)
-            return sweeping.requeue_chosen(engine, name, meant.choice, wait, over)
+                return bulk.requeue_all(engine, name, wait, over)
+            return bulk.requeue_chosen(engine, name, meant.choice, wait, over)
 
         step = carry_out(meant, "requeue", "requeueing", steps, dry=dry, as_json=as_json)
     if isinstance(step, Exit):

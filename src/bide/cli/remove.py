@@ -73,9 +73,9 @@ def _many(options: QueueOptions, topic: str, where: Where | None, *, dry: bool, 
         meant = Meant(queue, topic, ("scheduled", "ready"), where)
 
         def steps(engine: "Engine", name: str) -> Steps:
-            from bide.queue.sync import sweeping
+            from bide.queue.sync import bulk
 
-            return sweeping.cancel_chosen(engine, name, meant.states, meant.choice)
+            return bulk.cancel_chosen(engine, name, meant.states, meant.choice)
 
         step = carry_out(meant, "cancel", "cancelling", steps, question="Cancel", dry=dry, yes=yes, as_json=as_json)
     if isinstance(step, Exit):
@@ -130,15 +130,15 @@ def purge(
         meant = Meant(queue, topic, (of,), where, tuple(dict.fromkeys(ids or ())))
 
         def steps(engine: "Engine", name: str) -> Steps:
-            from bide.queue.sync import sweeping
+            from bide.queue.sync import bulk
 
             if meant.ids:
-                return sweeping.purge_named(engine, name, meant.ids)
+                return bulk.purge_named(engine, name, meant.ids)
             if where is None:
-                return sweeping.purge_all(engine, name, of)
+                return bulk.purge_all(engine, name, of)
             if of == "dead":
-                return sweeping.purge_chosen(engine, name, meant.choice)
-            return sweeping.cancel_chosen(engine, name, (of,), meant.choice)
+                return bulk.purge_chosen(engine, name, meant.choice)
+            return bulk.cancel_chosen(engine, name, (of,), meant.choice)
 
         step = carry_out(meant, "purge", "purging", steps, question="Permanently delete", dry=dry, yes=yes, as_json=as_json)
     if isinstance(step, Exit):

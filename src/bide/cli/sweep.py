@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bide.engines.base import Stored
     from bide.engines.sync import Engine
     from bide.queue import Queue
-    from bide.queue.choosing import Choice, Step
+    from bide.queue.bulk import Choice, Progress
 
 FIRST = 5  # messages that a dry run shows
 PAGE = 200  # messages in one look; their bodies are in memory together
@@ -28,7 +28,7 @@ PAGE = 200  # messages in one look; their bodies are in memory together
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing: show how many messages, and the first of them.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 
-Steps: TypeAlias = "Generator[Step, None, None]"
+Steps: TypeAlias = "Generator[Progress, None, None]"
 
 
 class Filters(NamedTuple):
@@ -87,7 +87,7 @@ class Meant(NamedTuple):
 
     @property
     def choice(self) -> "Choice":
-        from bide.queue.choosing import Choice
+        from bide.queue.bulk import Choice
 
         return Choice(self.where, self.queue.session.setup.now_ms())
 
@@ -173,7 +173,7 @@ def carry_out(
     dry: bool,
     yes: bool = False,
     as_json: bool,
-) -> "Step | Exit":
+) -> "Progress | Exit":
     """Change the messages, if the user agrees, or show what would be changed. An exit code: nothing was."""
     if dry:
         return _dry_run(meant, verb, as_json=as_json)
@@ -223,12 +223,12 @@ def _ask(meant: Meant, question: str, *, yes: bool) -> bool:
     return False
 
 
-def work(meant: Meant, what: str, steps: Callable[["Engine", str], Steps]) -> "Step":
+def work(meant: Meant, what: str, steps: Callable[["Engine", str], Steps]) -> "Progress":
     """Change the messages, topic by topic, and show how far it has come."""
-    from bide.queue.choosing import Step
+    from bide.queue.bulk import Progress
 
     engine, look = meant.queue.session.engine(), Look() if meant.ids else meant.look()
-    done = Step(missing=look.missing)
+    done = Progress(missing=look.missing)
     try:
         with progress(f"{what} {meant.pattern}", len(meant.ids) or look.stored) as moved:
             for topic in meant.topics:
@@ -244,7 +244,7 @@ def work(meant: Meant, what: str, steps: Callable[["Engine", str], Steps]) -> "S
     return done
 
 
-def ended(step: "Step", *, named: bool) -> Exit:
+def ended(step: "Progress", *, named: bool) -> Exit:
     """How the command ends, when it has said what was done. `named`: the messages were, by their ids."""
     if step.left:
         note(f"bide: {step.left} All else is done: run the command again later for the rest.")
@@ -255,7 +255,7 @@ def ended(step: "Step", *, named: bool) -> Exit:
     return Exit.GONE if named and step.done < step.asked else Exit.OK
 
 
-def left_out(step: "Step") -> str:
+def left_out(step: "Progress") -> str:
     """What became of those that were meant and were not changed."""
     running, gone = step.running, step.asked - step.done - step.running
     parts = []
@@ -267,7 +267,7 @@ def left_out(step: "Step") -> str:
     return "".join(f" {each}" for each in parts)
 
 
-def counts_of(pattern: str, name: str, step: "Step", **more: Any) -> dict[str, Any]:
+def counts_of(pattern: str, name: str, step: "Progress", **more: Any) -> dict[str, Any]:
     """The JSON of a change of many messages."""
     gone = step.asked - step.done - step.running
     amiss = {"missing": step.missing, "refused": step.refused, "unconfirmed": step.unconfirmed or None}

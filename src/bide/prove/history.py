@@ -50,7 +50,7 @@ from bide.prove.operation import (
 from bide.prove.record import Log
 from bide.queue import AsyncDelivery, Delivery
 from bide.queue.deliveries import planned_of
-from bide.queue.depending import DEADLINE
+from bide.queue.envelope import DEADLINE
 from bide.types import Duration, Info, Outgoing, SendOptions, Sent, Stats
 
 ENDS = {"done": "ack", "retry": "retry", "release": "release", "dead": "bury"}

@@ -24,7 +24,7 @@ from bide.errors import (
 from bide.prove.record import Log, Result
 from bide.queue import AsyncDelivery, Delivery
 from bide.queue.deliveries import planned_of
-from bide.queue.depending import with_dependencies
+from bide.queue.envelope import with_dependencies
 from bide.types import CancelResult, Duration, Outgoing, RescheduleResult, Sent
 
 T = TypeVar("T", Delivery, AsyncDelivery)

@@ -2,18 +2,16 @@
 
 from bide.engines.guard.hooks import Call, Hook
 from bide.queue.aio.delivery import AsyncDelivery
-from bide.queue.aio.locking import AsyncLock
-from bide.queue.aio.sent import AsyncTaskSent
+from bide.queue.aio.locks import AsyncLock
+from bide.queue.aio.results import AsyncTaskSent
 from bide.queue.deliveries import current, current_batch
-from bide.queue.events import CallFailed, MessagePart, MessagesBegun, MessagesEnded, MessagesSent
+from bide.queue.events import CallFailed, Events, MessagePart, MessagesBegun, MessagesEnded, MessagesSent, Subscription
 from bide.queue.queues import AsyncQueue, Queue
-from bide.queue.subscriptions import Events, Subscription
 from bide.queue.sync.delivery import Delivery
-from bide.queue.sync.locking import Lock
-from bide.queue.sync.sent import TaskSent
+from bide.queue.sync.locks import Lock
+from bide.queue.sync.results import TaskSent
 from bide.queue.task import AsyncBatchTask, AsyncKeepingTask, AsyncTask, BatchTask, KeepingTask, Task
-from bide.queue.tasks.failed import Failed
-from bide.queue.tasks.outcome import Bury, Retry, Snooze
+from bide.queue.tasks.outcome import Bury, Failed, Retry, Snooze
 from bide.queue.travel import Handled
 
 __all__ = [

@@ -1,9 +1,16 @@
-"""Events: what has happened to messages. One is of many: what they have in common, and each one's own part when asked."""
+"""Events: what has happened to many messages at once, and how subscribers are told: after the fact, and harmlessly."""
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+import inspect
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
-from bide.engines.base import Claimed, End, NewMessage
+from bide.engines.base import Claimed, End, Ended, NewMessage
+from bide.engines.guard.hooks import Call, Hook, Switch
+from bide.errors import BadOption, ConfirmTimeout, OutcomeUnknown
+from bide.logs import Log
+from bide.queue.schedules.records import OWN
 from bide.types import Outcome, Sent
 
 EndedAs: TypeAlias = Literal["done", "retried", "released", "dead", "expired", "lost"]
@@ -119,3 +126,195 @@ Event: TypeAlias = MessagesSent | MessagesBegun | MessagesEnded | CallFailed
 def _part(claimed: Claimed, now: int) -> MessagePart:
     late = (now - claimed.due) / 1000
     return MessagePart(claimed.id, claimed.key, claimed.headers, claimed.due, claimed.attempt, late)
+
+
+_log = Log("bide.events")
+Kind: TypeAlias = Literal["sent", "begun", "ended", "failed"]
+KINDS: tuple[Kind, ...] = ("sent", "begun", "ended", "failed")
+_BY_VERDICT: Mapping[str, EndedAs] = {"done": "done", "retry": "retried", "release": "released", "dead": "dead"}
+
+
+class Subscription:
+    """What `subscribe` returns: close it, call it, or leave its `with` block, and its subscriber is called no more."""
+
+    def __init__(self, subscriber: object, ends: Callable[["Subscription"], object]) -> None:
+        self._calls = _methods(subscriber)
+        self._name = type(subscriber).__name__
+        self._ends = ends
+        self._closed = False
+        self._failed = False
+        self._here = threading.local()  # whether this thread calls it now
+
+    def close(self) -> None:
+        """End it, from any thread, also within a call of the subscriber. To close it again does nothing."""
+        self._closed = True
+        self._ends(self)
+
+    def __call__(self) -> None:
+        self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def _kinds(self) -> Sequence[Kind]:
+        """Of the events that it is told."""
+        return list(self._calls)
+
+    def _tell(self, kind: Kind, event: Event) -> None:
+        """What its subscriber causes while it is called is not told to it, or it could go on for ever."""
+        call, here = self._calls.get(kind), self._here
+        if call is None or self._closed or getattr(here, "inside", False):
+            return
+        try:
+            here.inside = True
+            call(event)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # SystemExit too, as of a hook
+            if not self._failed:
+                self._failed = True
+                _log.exception(
+                    "The subscriber %s failed in %s. It is still called; more of this is not told.", self._name, kind
+                )
+        finally:
+            here.inside = False
+
+
+class Subscriptions:
+    """Of a queue and its twin. Nothing is called and nothing is made while there is none."""
+
+    def __init__(self) -> None:
+        self._subscriptions: dict[int, Subscription] = {}
+        self._kinds: frozenset[Kind] = frozenset()
+        self.heard: bool = False  # whether anybody has subscribed
+        self.switch: Switch = Switch(_Calls(self))
+
+    def add(self, subscriber: object) -> Subscription:
+        made = Subscription(subscriber, self._end)
+        self._subscriptions[id(made)] = made
+        self._changed()
+        return made
+
+    def _end(self, made: Subscription) -> None:
+        if self._subscriptions.pop(id(made), None) is not None:
+            self._changed()
+
+    def _changed(self) -> None:
+        """No lock is taken: a signal handler may come in between. Whoever is last has seen what the others have done."""
+        seen: list[Subscription] | None = None
+        while seen != (now := list(self._subscriptions.values())):
+            seen = now
+            self._kinds = frozenset(kind for each in now for kind in each._kinds)
+            self.heard = bool(now)
+            self.switch.turn(self.heard)
+
+    def sent(self, new: Sequence[NewMessage], answers: Sequence[Sent | None]) -> None:
+        """The engine has answered a put; None where it is not known to have accepted a message."""
+        if "sent" in self._kinds:
+            alike: dict[tuple[str, Outcome], list[tuple[NewMessage, Sent]]] = {}
+            for each, answer in zip(new, answers, strict=False):
+                if answer is not None:
+                    alike.setdefault((each.topic, answer.outcome), []).append((each, answer))
+            self._tell("sent", (MessagesSent(*what, pairs) for what, pairs in alike.items()))
+
+    def begun(self, claimed: Sequence[Claimed], now: int) -> None:
+        """A claim has brought these."""
+        if "begun" in self._kinds:
+            alike: dict[str, list[Claimed]] = {}
+            for each in claimed:
+                alike.setdefault(each.topic, []).append(each)
+            self._tell("begun", (MessagesBegun(topic, some, now) for topic, some in alike.items()))
+
+    def ended(self, ends: Sequence[End], answers: Sequence[Ended | EndedAs | None]) -> None:
+        """The engine has answered a settle; None where the answer is not known."""
+        if "ended" in self._kinds:
+            alike: dict[tuple[str, EndedAs], list[End]] = {}
+            for each, answer in zip(ends, answers, strict=False):
+                if answer is not None:
+                    became = _BY_VERDICT[each.verdict] if answer == "scheduled" else answer
+                    alike.setdefault((each.topic, became), []).append(each)
+            self._tell("ended", (MessagesEnded(*what, some) for what, some in alike.items()))
+
+    def failed(self, call: Call, error: Exception) -> None:
+        if "failed" in self._kinds:
+            self._tell("failed", iter([CallFailed(call.verb, call.topics, len(call.asked), call.seconds, error)]))
+
+    def _tell(self, kind: Kind, events: Iterator[Any]) -> None:
+        for event in events:
+            if getattr(event, "topic", "") not in OWN:
+                for each in list(self._subscriptions.values()):
+                    each._tell(kind, event)
+
+
+class Events:
+    """`queue.events`: what has happened to messages, for those who only observe."""
+
+    def __init__(self, subscriptions: Subscriptions) -> None:
+        self._subscriptions = subscriptions
+
+    def subscribe(self, subscriber: object) -> Subscription:
+        """Call the methods of an object for events from now on: those of `sent`, `begun`, `ended` and `failed` that it has.
+
+        Each takes one event: MessagesSent, MessagesBegun, MessagesEnded or CallFailed. It is called after the fact, in the
+        thread or event loop that has called the engine. It must be quick, must not wait, and may be called by several threads.
+        If it raises, this is logged once, and nothing else changes.
+
+        Raises BadOption for an object with none of these methods, or with an async one.
+        """
+        return self._subscriptions.add(subscriber)
+
+
+class _Calls(Hook):
+    """Makes events of the engine's answers: all that sends and ends messages, in whatever way, passes there."""
+
+    def __init__(self, subscriptions: Subscriptions) -> None:
+        self._subscriptions = subscriptions
+
+    def after(self, call: Call) -> None:
+        error = call.error
+        if isinstance(error, Exception):
+            self._subscriptions.failed(call, error)
+        if call.verb == "put":
+            self._subscriptions.sent(call.asked, call.answer if error is None else _accepted(error))
+        elif call.verb == "settle":
+            self._subscriptions.ended(call.asked, call.answer if error is None else _done(error, call.asked))
+
+
+UNHEARD: Final = Subscriptions()
+"""Of a receiver that belongs to no queue: nobody listens to it."""
+
+
+def _accepted(error: BaseException) -> Sequence[Sent | None]:
+    """What is known to be accepted, though the call has failed."""
+    return error.answers if isinstance(error, OutcomeUnknown) else ()
+
+
+def _done(error: BaseException, ends: Sequence[End]) -> Sequence[Ended | EndedAs | None]:
+    """What has ended, though the call has failed. What is only not confirmed has ended, too: nobody tells it again."""
+    answers: Sequence[Ended | None] = (error.done or error.answers) if isinstance(error, OutcomeUnknown) else ()
+    if not isinstance(error, ConfirmTimeout):
+        return answers
+    answers = answers or [None] * len(ends)
+    return [answer or _BY_VERDICT[each.verdict] for each, answer in zip(ends, answers, strict=True)]
+
+
+def _methods(subscriber: object) -> Mapping[Kind, Callable[[Any], object]]:
+    found: dict[Kind, Callable[[Any], object]] = {}
+    for kind in KINDS:
+        method = getattr(subscriber, kind, None)
+        if callable(method):
+            if inspect.iscoroutinefunction(method):
+                raise BadOption(
+                    f"{kind}() of the subscriber is async. Make it a plain method which is quick: nobody awaits it."
+                )
+            found[kind] = method
+    if not found:
+        raise BadOption(
+            f"{type(subscriber).__name__} has none of the methods sent(), begun(), ended() and failed(). Give an object with "
+            "those that you need; each takes one event."
+        )
+    return found

@@ -12,7 +12,7 @@ from bide.engines.registry import Source
 from bide.engines.sync import Engine
 from bide.errors import BideError, OutcomeUnknown
 from bide.logs import Log
-from bide.queue.beats import BEATS, Asked, Beat, Began, ClaimBeat, Lease, Part, Places, parts
+from bide.queue.leases import BEATS, Asked, Beat, Began, ClaimBeat, Lease, Part, Places, parts
 
 _log = Log("bide.heartbeat")
 IDLE = 1.0  # seconds that the thread stays when it holds nothing

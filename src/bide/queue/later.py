@@ -19,7 +19,7 @@ from bide.engines.registry import Source
 from bide.engines.sync import Engine
 from bide.errors import BadMessage, BideError, ConfirmTimeout, OutcomeUnknown, QueueFull, Unavailable, Unsupported
 from bide.logs import Log
-from bide.queue.sync.rooms import Rooms
+from bide.queue.sync.parts import Rooms
 from bide.types import Flushed
 from bide.wakeable import refuse_reentry
 

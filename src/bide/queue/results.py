@@ -18,8 +18,7 @@ from bide.errors import (
 )
 from bide.logs import Log
 from bide.queue.deliveries import DEPENDS
-from bide.queue.depending import id_of
-from bide.queue.envelope import Envelope
+from bide.queue.envelope import Envelope, id_of
 from bide.types import Sent
 
 _log = Log("bide.tasks")

@@ -1,4 +1,4 @@
-"""What a queue and its twin of the other colour have in common."""
+"""What a queue and its twin of the other colour have in common; and what their engine can't take is refused."""
 
 import os
 import time
@@ -7,19 +7,22 @@ from collections.abc import Sequence
 from bide.clock import Clock
 from bide.core import options
 from bide.core.codec import JSON, MAX_BODY, Codec
-from bide.core.times import duration_ms
+from bide.core.times import MAX_DELAY_MS, check_longest, duration_ms
 from bide.engines import registry
-from bide.engines.base import Settings
+from bide.engines.base import Capabilities, NewMessage, Settings
+from bide.engines.guard import Rules
+from bide.engines.guard.able import others_can
 from bide.engines.guard.hooks import Hook
-from bide.errors import BadOption, BadUrl
+from bide.errors import BadOption, BadUrl, Unsupported
 from bide.logs import Log
+from bide.queue.deliveries import DEPENDS
 from bide.queue.envelope import Envelope
+from bide.queue.events import Subscriptions
 from bide.queue.later import Later
 from bide.queue.outbox import check
+from bide.queue.run.call import Middleware
 from bide.queue.schedules.definition import Schedules
-from bide.queue.subscriptions import Subscriptions
-from bide.queue.tasks.middleware import Middleware
-from bide.queue.tasks.registry import Tasks
+from bide.queue.tasks.definition import Tasks
 from bide.types import Duration
 
 _log = Log("bide.queue")
@@ -112,3 +115,26 @@ def _namespace(value: str) -> str:
         return options.topic(value)
     except ValueError:
         raise BadOption("The namespace is 1 to 128 characters of A-Z a-z 0-9 . _ - as in 'shop'.") from None
+
+
+def takes_all(can: Capabilities) -> bool:
+    """Whether there is nothing to refuse."""
+    return Rules(can, "").takes_all and can.results and can.inspect
+
+
+def refuse(setup: Setup, messages: Sequence[NewMessage]) -> None:
+    """Raises Unsupported, or BadTime for a delay that is too long for the engine."""
+    can, shown = setup.source.capabilities, setup.source.shown
+    Rules(can, shown).check_messages(messages)
+    if can.max_delay < MAX_DELAY_MS:
+        now = setup.now_ms()
+        for each in messages:
+            if each.at is not None:
+                check_longest(each.at - now, can.max_delay)
+    if not (can.results and can.cancel) and any(DEPENDS in each.headers for each in messages):
+        raise Unsupported(f"{shown} lets no message wait for others: leave depends_on= out. {others_can('results', 'cancel')}")
+    for topic in {each.topic for each in messages}:
+        if not can.results and topic in setup.tasks.keeps:
+            raise Unsupported(f"{shown} keeps no results: leave out keep= of the task for {topic}. {others_can('results')}")
+        if not can.inspect and topic in setup.tasks.rules.most:
+            raise Unsupported(f"{shown} can't count messages: leave out most_pending= of {topic}. {others_can('inspect')}")

@@ -3,10 +3,10 @@
 from collections.abc import Awaitable
 from typing import Any, Generic, TypeVar, overload
 
-from bide.queue.aio.sends import AsyncBatchSends, AsyncKeepingSends, AsyncSends
+from bide.queue.aio.task_sends import AsyncBatchSends, AsyncKeepingSends, AsyncSends
 from bide.queue.bound import Bound, HasAsyncSession, HasSession, P, R, by_its_own_name
-from bide.queue.sync.sends import BatchSends, KeepingSends, Sends
-from bide.queue.tasks.failed import Failures
+from bide.queue.sync.task_sends import BatchSends, KeepingSends, Sends
+from bide.queue.tasks.outcome import Failures
 
 T = TypeVar("T")
 A = TypeVar("A", bound=Failures | Awaitable[Failures | None] | None)

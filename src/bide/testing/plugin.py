@@ -94,7 +94,7 @@ class _RealQueues:
 def bide_queue() -> "Iterator[Queue]":
     """A new Queue for each test. For async code, `bide_queue.aio` is the same queue."""
     from bide import Queue  # noqa: PLC0415  (pytest loads this file in every run, with or without bide in it)
-    from bide.queue.travel.following import FollowingClock  # noqa: PLC0415
+    from bide.queue.travel.relocate import FollowingClock  # noqa: PLC0415
 
     queue = Queue("memory://", clock=FollowingClock())
     yield queue
@@ -105,7 +105,7 @@ def bide_queue() -> "Iterator[Queue]":
 def bide_async_queue() -> "Iterator[AsyncQueue]":
     """A new AsyncQueue for each test, whatever plugin runs its event loop. `bide_async_queue.sync` is the same queue."""
     from bide import AsyncQueue  # noqa: PLC0415
-    from bide.queue.travel.following import FollowingClock  # noqa: PLC0415
+    from bide.queue.travel.relocate import FollowingClock  # noqa: PLC0415
 
     queue = AsyncQueue("memory://", clock=FollowingClock())
     yield queue

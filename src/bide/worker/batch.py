@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from bide.queue.attempts import Raised
+from bide.queue.deliveries import Raised
 from bide.queue.run.call import Handlers, OnDeadStep, raised, runs
 from bide.queue.run.message import Batch, Handling, batches_of
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.outcome import RELEASED, Outcome
+from bide.worker.log_lines import tell, tell_together
 from bide.worker.slots import Slots
-from bide.worker.telling import tell, tell_together
 
 
 class _Open:

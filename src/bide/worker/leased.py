@@ -7,10 +7,10 @@ from typing import Any
 from bide.engines.base import Claimed
 from bide.engines.lots import Lot
 from bide.queue import AsyncDelivery, Delivery
-from bide.queue.aio.opening import AsyncOpener
-from bide.queue.beats import ClaimBeat, Lease
+from bide.queue.aio.claims import AsyncOpener
 from bide.queue.deliveries import Read
 from bide.queue.heartbeat import Heartbeat
+from bide.queue.leases import ClaimBeat, Lease
 from bide.queue.run.message import Handling, Taken
 
 

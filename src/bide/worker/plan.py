@@ -8,11 +8,11 @@ from bide.engines.guard.able import others_can
 from bide.engines.registry import Source
 from bide.errors import BadOption, ConfigError, Unsupported
 from bide.queue import AsyncQueue, Queue
-from bide.queue.aio.planning import check
+from bide.queue.aio.planner import check
+from bide.queue.run.call import Middleware
 from bide.queue.tasks.definition import Definition
-from bide.queue.tasks.middleware import Middleware
 from bide.worker.claim_log import ClaimLog
-from bide.worker.unburied import Killed
+from bide.worker.recovery import Killed
 
 
 class Plan(NamedTuple):

@@ -1,43 +1,120 @@
-"""One run of a worker: its parts, put together, and what passes between them."""
+"""One run of a worker: its parts, put together, what passes between them, and how what is under way is wound up."""
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from functools import partial
 from typing import Any
 
 from bide.blocking import AsyncApart
 from bide.core.formats import plural
-from bide.engines.base import MAX_BATCH
+from bide.engines.base import MAX_BATCH, End
 from bide.errors import EngineError
 from bide.logs import Log
 from bide.queue import AsyncDelivery, AsyncQueue, Delivery, Queue
-from bide.queue.absence import PULSE
 from bide.queue.aio.opened import AsyncOpened
-from bide.queue.aio.receiving import AsyncReceiver
+from bide.queue.aio.receive import AsyncReceiver
 from bide.queue.aio.session import AsyncSession
-from bide.queue.beats import BEATS
-from bide.queue.run.call import Handlers
+from bide.queue.batching import LOOK
+from bide.queue.leases import BEATS, PULSE
+from bide.queue.run.call import Handlers, failed
 from bide.queue.run.message import Handling
 from bide.queue.run.threads import Threads
 from bide.queue.run.timeout import LoopWatch
-from bide.queue.sync.calling import leave
+from bide.queue.sync.locks import leave
 from bide.queue.sync.session import Session
+from bide.queue.tasks.outcome import RELEASED, Outcome
+from bide.worker.chores import Orphans, Relaying
 from bide.worker.claim_log import Health, Names
-from bide.worker.claiming import Claiming
-from bide.worker.ending import LAST_WORDS, Ending
-from bide.worker.leaving import LOOK, TIDY
-from bide.worker.orphans import Orphans
+from bide.worker.claims import Claiming
+from bide.worker.engine_trouble import reached
+from bide.worker.log_lines import tell, tell_stopped, tell_stopping, tell_unheeded
+from bide.worker.pipeline import UnderWay
 from bide.worker.plan import Plan, batches, limited, served
-from bide.worker.relay import Relaying
-from bide.worker.retry import reached
 from bide.worker.slots import Slots
-from bide.worker.telling import tell_stopped, tell_stopping, tell_unheeded
-from bide.worker.under_way import UnderWay
-from bide.worker.winding_up import left_over, wind_up
+from bide.worker.steps import EVERY, TIDY
+from bide.worker.stop import LAST_WORDS, Ending
 
 _log = Log("bide.worker")
+AT_ONCE = 100  # handlers that are told to stop before the loop goes round
+
+
+async def wind_up(under_way: UnderWay, claiming: Claiming, ending: Ending) -> None:
+    """Wait for the handlers, tell those that are left to stop, and see what has ended through to the engine."""
+    under_way.batches.give_back()
+    await _wait(under_way, ending)
+    await _recover(claiming, ending)
+    await _end_handlers(under_way, ending)
+    unheard = await under_way.settling.drain(ending)
+    if unheard:
+        what = plural(unheard, "message")
+        _log.error("The engine could not be told how %s ended: a message comes back when its lease ends.", what)
+    for part in (under_way.steps["overdue"], under_way.entrance, under_way.leaving):
+        await ending.see_through(part.emptied())
+    under_way.drop()
+
+
+async def _wait(under_way: UnderWay, ending: Ending) -> None:
+    """For the handlers, and for less long for those that have ended and whose part of the engine is silent."""
+    while left := _runners(each for each in under_way if not each.stuck and not (each.aside and ending.is_silence_over)):
+        await ending.grace(left, LOOK)
+        if not ending.left:
+            return
+
+
+async def _recover(claiming: Claiming, ending: Ending) -> None:
+    """Give back what came with a claim whose answer was not waited for."""
+    recovering = asyncio.get_running_loop().create_task(claiming.recover())
+    await ending.wait([recovering])
+    if not recovering.done():
+        recovering.cancel()
+    elif not recovering.cancelled() and (error := recovering.exception()) is not None:
+        _log.warning("A claim was not answered: what it may hold comes back when its lease ends. %s", error)
+
+
+async def _end_handlers(under_way: UnderWay, ending: Ending) -> None:
+    """Tell the handlers to stop, some at a time: while they end, the engine takes back what others had."""
+    left = _untold(under_way)
+    for first in range(0, len(left), AT_ONCE):
+        for each in _untold(left[first : first + AT_ONCE]):
+            each.stop("stop")
+        await ending.go_round()
+    await ending.wait(_runners(left))
+    for each in _untold(left):
+        under_way.ended(each, given_up(each), by_itself=each.ended)
+
+
+def _untold(handlings: Iterable[Handling]) -> list[Handling]:
+    return [each for each in handlings if not each.told]
+
+
+def _runners(handlings: Iterable[Handling]) -> list["asyncio.Task[None]"]:
+    return [each.runner for each in handlings if each.runner is not None and not each.runner.done()]
+
+
+def given_up(handling: Handling) -> Outcome | None:
+    """What becomes of a message whose handler does not end, and can't be waited for any more."""
+    if handling.doomed is not None:
+        return handling.doomed
+    if handling.why == "stop":
+        return RELEASED
+    became, error = failed(handling, asyncio.CancelledError())
+    if error is not None:
+        tell(handling.delivery, became, error)
+    return became
+
+
+def left_over(under_way: Iterable[Handling]) -> list[End]:
+    """The ends of those whose handlers go on at the end of a grace: for another thread, when the loop does not go any more."""
+    ends = []
+    for each in under_way:
+        if not each.told and not each.ending:
+            each.why = each.why or "stop"
+            each.expire()
+            became = given_up(each)
+            ends += [] if became is None else [each.delivery.end(*became)]
+    return ends
 
 
 class Service:
@@ -133,7 +210,7 @@ class Service:
             beside.append(self._unhandled.run())
         if opened.engine.capabilities.gates:
             calls = any(task.limits is not None and task.limits.calls for task in self._served.values())
-            beside.append(self._under_way.leaving.look(LOOK if calls else TIDY))
+            beside.append(self._under_way.leaving.look(EVERY if calls else TIDY))
         if any(task.keep is not None for task in self._served.values()):
             beside.append(self._under_way.keeping.look())
         if self._under_way.planning.schedules:

@@ -1,11 +1,16 @@
-"""Keeps worker processes alive: starts them, replaces the dead, and gives back what they held."""
+"""Keeps worker processes alive: starts them, replaces the dead, and gives back what they held.
+
+Between both is a pipe, the lifeline: when its other end is closed, also by a death, the process has to stop.
+"""
 
 import asyncio
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
+from types import FrameType
 from typing import Any
 
 from bide.engines.aio import AsyncEngine
@@ -13,11 +18,50 @@ from bide.logs import Log
 from bide.queue import AsyncQueue, Queue
 from bide.queue.aio.session import AsyncSession
 from bide.worker.claim_log import ClaimLog, Health
-from bide.worker.ending import Deadline
-from bide.worker.recovery import PATIENCE, LeaseKeeper, give_back
-from bide.worker.retry import reached
-from bide.worker.signals import stopped_by_signals
-from bide.worker.unburied import Killed, Unburied, handed_over
+from bide.worker.engine_trouble import reached
+from bide.worker.recovery import PATIENCE, Killed, LeaseKeeper, Unburied, give_back, handed_over
+from bide.worker.signals import asking, end_by, stopped_by_signals
+from bide.worker.stop import Deadline
+from bide.worker.worker import Worker
+
+
+class Lifeline:
+    """Listened to from the start: what a process imports may take long, or hang."""
+
+    def __init__(self, file: int, cut: Callable[[], object]) -> None:
+        """`cut` is called in a thread when the other end is closed."""
+        os.set_inheritable(file, False)
+        self.cut: Callable[[], object] = cut  # another one may take its place
+        threading.Thread(target=self._wait, args=(file,), name="bide-lifeline", daemon=True).start()
+
+    def _wait(self, file: int) -> None:
+        os.read(file, 1)
+        self.cut()
+
+
+async def run_supervised(worker: Worker, lifeline: Lifeline) -> None:
+    """Run a worker as a process of a supervisor, which has the signals: until its lifeline is cut."""
+    owner = os.getpid()
+
+    def ignore(number: int, frame: FrameType | None) -> None:
+        """Do nothing. Programs that handlers start would inherit SIG_IGN, but not this."""
+        if os.getpid() != owner:
+            end_by(number)
+
+    for number in asking():
+        signal.signal(number, ignore)
+    loop = asyncio.get_running_loop()
+    running = loop.create_task(worker.run(signals=False))
+
+    def stop() -> None:
+        worker._asked()
+        with contextlib.suppress(RuntimeError):  # the loop has been closed: the worker has ended
+            loop.call_soon_threadsafe(running.cancel)
+
+    lifeline.cut = stop
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+
 
 _log = Log("bide.supervisor")
 SHORT = 5.0  # seconds: a process that works no longer has something wrong with it

@@ -12,17 +12,17 @@ from bide.core.times import duration_ms, lease_ms
 from bide.errors import BadOption, ConfigError
 from bide.logs import Log
 from bide.queue import AsyncQueue, Queue
-from bide.queue.tasks import middleware as around
+from bide.queue.run import call as around
+from bide.queue.run.call import Middleware
 from bide.queue.tasks.definition import Definition
-from bide.queue.tasks.middleware import Middleware
 from bide.types import Duration
 from bide.worker import plan
 from bide.worker.claim_log import ClaimLog, Health
-from bide.worker.ending import Deadline
 from bide.worker.plan import Plan
+from bide.worker.recovery import Killed
 from bide.worker.service import Service
 from bide.worker.signals import stopped_by_signals
-from bide.worker.unburied import Killed
+from bide.worker.stop import Deadline
 
 _log = Log("bide.worker")
 CONCURRENCY = 100

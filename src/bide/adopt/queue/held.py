@@ -18,7 +18,7 @@ from bide.adopt.queue.messages import brought_back, is_away, is_same
 from bide.adopt.queue.transfer_log import Batch, Log, Mark, Step, mark_of
 from bide.engines.base import MAX_BATCH, Condition, Ref, Seen, Stored
 from bide.errors import BideError
-from bide.queue.choosing import complete
+from bide.queue.bulk import complete
 from bide.types import CancelResult
 
 if TYPE_CHECKING:

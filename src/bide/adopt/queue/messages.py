@@ -10,7 +10,7 @@ import msgspec
 from bide.adopt.source import Refused
 from bide.core.times import MAX_DELAY_MS
 from bide.engines.base import MAX_BATCH, NewMessage, Past, Ref, Stored
-from bide.queue.choosing import complete
+from bide.queue.bulk import complete
 from bide.queue.deliveries import DEPENDS, attempts_left
 from bide.queue.schedules.records import OWN
 from bide.types import State

@@ -21,7 +21,7 @@ from bide.core.formats import plural, span
 from bide.core.times import MAX_DELAY_MS
 from bide.engines.base import MAX_BATCH, Condition, Finding, Move, NewMessage, Ref, Seen, Stored
 from bide.errors import BideError
-from bide.queue.choosing import complete
+from bide.queue.bulk import complete
 from bide.queue.schedules.records import MOVING
 from bide.types import CancelResult, RescheduleResult, Sent
 

@@ -21,9 +21,9 @@ from bide.errors import ConfigError
 from bide.queue import AsyncQueue, Queue
 from bide.worker import Worker
 from bide.worker.claim_log import ClaimLog
+from bide.worker.recovery import taken_over
 from bide.worker.signals import TOGETHER, asking
 from bide.worker.slots import Slots
-from bide.worker.unburied import taken_over
 
 _NOT_SET_UP = {"AppRegistryNotReady", "ImproperlyConfigured"}  # errors of Django
 _LEADING = {__file__, importlib.__file__, "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"}

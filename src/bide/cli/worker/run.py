@@ -18,9 +18,8 @@ from bide.cli.worker.load import WorkerOptions, check_processes, check_slots, lo
 from bide.core.formats import plural
 from bide.logs import Log
 from bide.worker import Worker
-from bide.worker.ending import end_process, flush, give_time
-from bide.worker.lifeline import Lifeline, run_supervised
-from bide.worker.supervisor import Supervisor
+from bide.worker.stop import end_process, flush, give_time
+from bide.worker.supervisor import Lifeline, Supervisor, run_supervised
 
 _log = Log("bide.worker")
 EXIT_TIMEOUT = 0.5  # seconds in which the rest of the process may end after the worker

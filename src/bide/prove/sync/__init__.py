@@ -11,7 +11,7 @@ from bide.engines.sync import Engine
 from bide.prove.history import History
 from bide.prove.operation import Sending
 from bide.queue import Delivery, Queue
-from bide.queue.choosing import complete
+from bide.queue.bulk import complete
 from bide.types import CancelResult, Duration, Info, Requeued, RescheduleResult, SendOptions, Sent, State
 
 

@@ -15,9 +15,8 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claimed, End, Ended, Hold, Verdict
 from bide.errors import LeaseLost
 from bide.logs import Log
-from bide.queue.attempts import Raised
 from bide.queue.batching import AsyncBatching
-from bide.queue.deliveries import STOPS, UNREAD, Noted, depends_on, planned_of
+from bide.queue.deliveries import STOPS, UNREAD, Noted, Raised, depends_on, planned_of
 from bide.raised import error_text, readable
 from bide.types import Duration
 

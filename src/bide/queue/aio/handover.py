@@ -14,8 +14,7 @@ from bide.engines.guard.hooks import BadHook
 from bide.errors import BadBody, BadMessage, BideError, OutcomeUnknown, QueueFull, Unsupported
 from bide.logs import Log
 from bide.queue import outbox
-from bide.queue.away import LATER, SOON, Away, Kept, Lately, Rests, end_of
-from bide.queue.halves import Halves
+from bide.queue.relay import LATER, SOON, Away, Halves, Kept, Lately, Rests, end_of
 from bide.types import Sent
 from bide.wakeable import AsyncSignal
 

@@ -1,25 +1,25 @@
 # unasync: ../sync/opened.py
-"""An engine that is open, with what belongs to it."""
+"""An engine that is open, with what belongs to it; and a cancel of many, in it and in its outbox."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from bide.blocking import AsyncApart
 from bide.core.times import duration_ms
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import Claimed, End, Ended, Move, NewMessage, Ref
-from bide.errors import BadOption
+from bide.engines.base import MAX_BATCH, Claimed, End, Ended, Move, NewMessage, Ref
+from bide.errors import BadOption, BideError, ConfirmTimeout
 from bide.queue.aio.delivery import AsyncDelivery
-from bide.queue.aio.depending import AsyncDependents
-from bide.queue.aio.keeping import AsyncKeeping
 from bide.queue.aio.outbox import AsyncOutbox
-from bide.queue.aio.receiving import AsyncReceiver
-from bide.queue.aio.rooms import AsyncRooms
+from bide.queue.aio.parts import AsyncRooms, in_parts
+from bide.queue.aio.receive import AsyncReceiver
+from bide.queue.aio.results import AsyncDependents, AsyncKeeping
+from bide.queue.answers import Assembled, Collected
 from bide.queue.batching import CLOSING, AsyncBatching
 from bide.queue.heartbeat import Heartbeat
-from bide.queue.outbox import PREFIX
-from bide.queue.refusing import takes_all
-from bide.queue.setup import Setup
+from bide.queue.outbox import PREFIX, concerns
+from bide.queue.setup import Setup, takes_all
 from bide.rounds import AsyncAside
 from bide.types import CancelResult, Duration, RescheduleResult, Sent
 
@@ -83,3 +83,46 @@ class AsyncOpened:
             if self.outbox is not None:
                 await self.outbox.close()
             await self.engine.close()
+
+
+async def cancel_many(opened: AsyncOpened, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:
+    """Those that may be in an outbox first. An error of one leaves no other untried, unless their store is away."""
+
+    async def there(part: Sequence[Ref]) -> list[CancelResult]:
+        return await _cancel_there(opened, part, connection)
+
+    waiting = [i for i, each in enumerate(refs) if opened.outbox is not None and concerns(each)]
+    if opened.outbox is None or not waiting:
+        return await in_parts(there, refs, Collected(len(refs)))
+    answers: Assembled[CancelResult] = Assembled(len(refs))
+    told = await opened.outbox.withdrawal(there).cancel([refs[i] for i in waiting], connection)
+    for i, each in zip(waiting, told, strict=False):
+        if isinstance(each, BideError):
+            answers.fail([i], each)
+        else:
+            answers.answer([i], [each])
+    others = [i for i, each in enumerate(refs) if not concerns(each)]
+    for begin in range(0, len(others), MAX_BATCH):
+        part = others[begin : begin + MAX_BATCH]
+        try:
+            answers.answer(part, await there([refs[i] for i in part]))
+        except BideError as error:
+            answers.fail(part, error)
+            if not isinstance(error, ConfirmTimeout):
+                break
+    return answers.result()
+
+
+async def _cancel_there(opened: AsyncOpened, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:
+    """In the queue, as many as it takes at once."""
+    found = await opened.engine.cancel(refs, connection=connection)
+    running = [i for i, answer in enumerate(found) if answer is CancelResult.RUNNING]
+    if connection is not None or not running or not await opened.receiver.take_back():
+        return found
+    answers: Assembled[CancelResult] = Assembled(len(refs), part=True)
+    answers.answer(range(len(refs)), found)
+    try:
+        answers.answer(running, await opened.engine.cancel([refs[i] for i in running]))
+    except BideError as error:
+        answers.fail(running, error)
+    return answers.result()

@@ -9,14 +9,12 @@ from bide.engines.base import NewMessage
 from bide.engines.guard.hooks import Hooks
 from bide.errors import ResultPending, ResultUnknown
 from bide.queue import outbox
-from bide.queue.aio.brought import AsyncBringing
-from bide.queue.aio.keeping import AsyncKeeping
+from bide.queue.aio.outbox_changes import AsyncBringing, AsyncWithdrawal, Cancel
+from bide.queue.aio.outbox_messages import AsyncTurns, AsyncWaiting
 from bide.queue.aio.relay import AsyncRelay, AsyncRelays
-from bide.queue.aio.turns import AsyncTurns
-from bide.queue.aio.waiting import AsyncWaiting
-from bide.queue.aio.withdrawal import AsyncWithdrawal, Cancel
-from bide.queue.away import Kept
+from bide.queue.aio.results import AsyncKeeping
 from bide.queue.batching import CLOSING
+from bide.queue.relay import Kept
 from bide.queue.results import expected
 from bide.queue.setup import Setup
 from bide.types import Sent

@@ -15,18 +15,15 @@ from bide.engines.base import MAX_BATCH, Capabilities, Finding
 from bide.engines.guard.hooks import Hook
 from bide.errors import BadOption, BadTime
 from bide.queue.aio.delivery import AsyncDelivery
-from bide.queue.aio.later import AsyncLaterVerbs
-from bide.queue.aio.listening import listen
-from bide.queue.aio.locking import AsyncLock
-from bide.queue.aio.many import AsyncManyVerbs
-from bide.queue.aio.results import AsyncResultVerbs
-from bide.queue.aio.scheduling import AsyncScheduleVerbs
+from bide.queue.aio.locks import AsyncLock
+from bide.queue.aio.many import AsyncLaterVerbs, AsyncManyVerbs, AsyncResultVerbs
+from bide.queue.aio.receive import listen
 from bide.queue.aio.session import AsyncSession
-from bide.queue.aio.tasking import AsyncTaskVerbs
+from bide.queue.aio.tasks import AsyncScheduleVerbs, AsyncTaskVerbs
 from bide.queue.aio.topics import AsyncTopicVerbs
 from bide.queue.envelope import move, ref, room_wait
+from bide.queue.events import Events
 from bide.queue.setup import UNNAMED, Setup
-from bide.queue.subscriptions import Events
 from bide.queue.tasks.habits import MESSAGES, no_option
 from bide.types import (
     CancelResult,

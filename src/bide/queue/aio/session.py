@@ -12,18 +12,16 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.base import End, Ended, Move, NewMessage, Ref
 from bide.engines.registry import Guarded
 from bide.errors import BadOption, BideError, ConfigError, Exists, Unavailable, Unsupported
-from bide.queue.affinity import AsyncAffinity
-from bide.queue.aio.cancels import cancel_many
-from bide.queue.aio.opened import AsyncOpened
+from bide.queue.aio.opened import AsyncOpened, cancel_many
 from bide.queue.aio.parts import may_be_stored, put_as_room_comes, put_in_parts, put_with_room
-from bide.queue.aio.receiving import AsyncReceiver
-from bide.queue.aio.sent import askable
+from bide.queue.aio.receive import AsyncReceiver
+from bide.queue.aio.results import askable
 from bide.queue.deliveries import DEPENDS, depends_on
 from bide.queue.envelope import held, info
+from bide.queue.event_loops import AsyncAffinity
 from bide.queue.outbox import concerns
-from bide.queue.refusing import check, takes_all
 from bide.queue.results import expected
-from bide.queue.setup import Setup
+from bide.queue.setup import Setup, refuse, takes_all
 from bide.types import CancelResult, Duration, Info, RescheduleResult, Sent
 
 
@@ -133,7 +131,7 @@ class AsyncSession:
         """Send a message. Raises Exists if it says so and another one has its key, QueueFull if its topic is full."""
         opened = await self.open()
         if opened.takes_less:
-            check(self.setup, [new])
+            refuse(self.setup, [new])
         if new.headers and DEPENDS in new.headers:
             return await self._put_dependent(opened, new, connection)
         if self._most and new.topic in self._most:
@@ -195,7 +193,7 @@ class AsyncSession:
         if self._closed:
             raise Unavailable("The queue is closed: make a new one.")
         if not takes_all(self.setup.source.capabilities):
-            check(self.setup, [new])
+            refuse(self.setup, [new])
         if DEPENDS in new.headers:
             raise BadOption("A send in the background can't wait for others: leave depends_on= out, or use send().")
         self.setup.later.put(new)
@@ -209,7 +207,7 @@ class AsyncSession:
         """
         opened = await self.open()
         if opened.takes_less:
-            check(self.setup, new)
+            refuse(self.setup, new)
 
         async def put(part: Sequence[NewMessage]) -> list[Sent]:
             store = opened.engine if connection is None else opened.outbox or opened.engine

@@ -9,9 +9,9 @@ from bide.core import options
 from bide.core.times import bounded_instant_ms, check_delay, duration_ms
 from bide.engines.base import MAX_BATCH, Window
 from bide.errors import BadOption, BadTime
-from bide.queue.aio import sweeping
+from bide.queue.aio import bulk
 from bide.queue.aio.session import AsyncSession
-from bide.queue.choosing import Choice
+from bide.queue.bulk import Choice
 from bide.queue.envelope import info
 from bide.queue.schedules.records import OWN
 from bide.types import Duration, Page, Removed, Requeued, Span, State, Stats, Where
@@ -109,12 +109,12 @@ class AsyncTopicVerbs:
         choice = None if where is None else self._choice(where)
         engine = await self.session.engine()
         if named is not None:
-            steps = sweeping.requeue_named(engine, name, named, wait, over)
+            steps = bulk.requeue_named(engine, name, named, wait, over)
         elif choice is not None:
-            steps = sweeping.requeue_chosen(engine, name, choice, wait, over)
+            steps = bulk.requeue_chosen(engine, name, choice, wait, over)
         else:
-            steps = sweeping.requeue_all(engine, name, wait, over)
-        step = await sweeping.last(steps)
+            steps = bulk.requeue_all(engine, name, wait, over)
+        step = await bulk.last(steps)
         return Requeued(step.done, step.keyless, step.asked)
 
     async def purge(self, topic: str, *, state: State, ids: Iterable[str] | None = None, where: Where | None = None) -> Removed:
@@ -130,16 +130,16 @@ class AsyncTopicVerbs:
         choice = None if where is None else self._choice(where)
         engine = await self.session.engine()
         if named is not None and which == "dead":
-            steps = sweeping.purge_named(engine, name, named)
+            steps = bulk.purge_named(engine, name, named)
         elif named is not None:
             raise BadOption(f"ids name dead letters only, and state is {which!r}. Cancel a pending message by its id.")
         elif choice is None or which == "leased":  # which is refused
-            steps = sweeping.purge_all(engine, name, which)
+            steps = bulk.purge_all(engine, name, which)
         elif which == "dead":
-            steps = sweeping.purge_chosen(engine, name, choice)
+            steps = bulk.purge_chosen(engine, name, choice)
         else:
-            steps = sweeping.cancel_chosen(engine, name, (which,), choice)
-        step = await sweeping.last(steps)
+            steps = bulk.cancel_chosen(engine, name, (which,), choice)
+        step = await bulk.last(steps)
         return Removed(step.done, step.asked, step.running)
 
     async def cancel_all(self, topic: str, *, where: Where | None = None) -> Removed:
@@ -152,7 +152,7 @@ class AsyncTopicVerbs:
         """
         name, choice = options.topic(topic), self._choice(where)
         engine = await self.session.engine()
-        step = await sweeping.last(sweeping.cancel_chosen(engine, name, ("scheduled", "ready"), choice))
+        step = await bulk.last(bulk.cancel_chosen(engine, name, ("scheduled", "ready"), choice))
         return Removed(step.done, step.asked, step.running)
 
     async def pause(self, topic: str) -> None:

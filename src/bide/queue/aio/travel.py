@@ -11,18 +11,16 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.errors import ConfigError
 from bide.queue.aio.delivery import AsyncDelivery
-from bide.queue.aio.handling import DAY, AsyncTraveller
 from bide.queue.aio.opened import AsyncOpened
-from bide.queue.aio.planning import AsyncPlanner, check
+from bide.queue.aio.planner import AsyncPlanner, check
+from bide.queue.aio.traveller import DAY, AsyncTraveller
 from bide.queue.later import PATIENCE
 from bide.queue.run.aio.overdue import AsyncOverdueStep
 from bide.queue.schedules.records import OWN
-from bide.queue.tasks.definition import Definition
-from bide.queue.tasks.registry import Tasks
+from bide.queue.tasks.definition import Definition, Tasks
 from bide.queue.travel import Handled, check_travel, raise_all
-from bide.queue.travel.following import FollowingClock
 from bide.queue.travel.invoke import AsyncInvoke
-from bide.queue.travel.relocate import Relocatable
+from bide.queue.travel.relocate import FollowingClock, Relocatable
 from bide.types import Duration, State
 
 MOST_AT_ONCE = 100_000

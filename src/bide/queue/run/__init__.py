@@ -9,8 +9,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 from bide.engines.base import Claimed
 from bide.logs import Log
 from bide.queue.deliveries import PLANNED
+from bide.queue.run.passage import Passage
 from bide.queue.tasks.definition import Definition
-from bide.queue.tasks.passing import Passage
 
 _log = Log("bide.tasks")
 

@@ -1,30 +1,46 @@
-"""The functions of a task are called: its handler, in the loop, in a thread or right here; and its on_dead."""
+"""The functions of a task are called: its handler, with its middleware, in the loop, in a thread or right here; its on_dead."""
 
 import asyncio
 import inspect
 import os
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from inspect import CO_COROUTINE
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeAlias
 
 from bide.blocking import seen_through
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Ref
-from bide.errors import BideError
+from bide.errors import BadOption, BideError
 from bide.logs import Log
+from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.deliveries import running
 from bide.queue.run.message import Handling
 from bide.queue.run.threads import end_fork
 from bide.queue.run.timeout import LoopWatch, MovedWatch
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition
-from bide.queue.tasks.middleware import Middleware
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, outcome, unread
 from bide.raised import bearable, readable
+
+Middleware: TypeAlias = Callable[[AsyncDelivery, Callable[[], Awaitable[None]]], Awaitable[None]]
+"""Called around each handler, with the delivery and the next step to await: `async def timed(delivery, handle): await
+handle()`.
+"""
+
+
+def checked(given: Any) -> tuple[Middleware, ...]:
+    """Middleware as users give it."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise BadOption(f"middleware is a {type(given).__name__}. Give a list of functions, as in middleware=[timed].")
+    every = tuple(given)
+    for each in every:
+        if not callable(each):
+            raise BadOption(f"middleware holds a {type(each).__name__}. Each is `async def timed(delivery, handle)`.")
+    return every
 
 
 class Handlers:

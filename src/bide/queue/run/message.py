@@ -11,13 +11,12 @@ from bide.core.options import MAX_ATTEMPTS
 from bide.engines.base import Claimed, End
 from bide.engines.lots import Lot, done
 from bide.queue.aio.delivery import AsyncDelivery
-from bide.queue.beats import Places
 from bide.queue.deliveries import ATTEMPTS, UNREAD, Noted, Together
+from bide.queue.leases import Places
 from bide.queue.sync.delivery import Delivery
 from bide.queue.tasks.definition import Definition
-from bide.queue.tasks.failed import failures
 from bide.queue.tasks.items import called_alone
-from bide.queue.tasks.outcome import Outcome
+from bide.queue.tasks.outcome import Outcome, failures
 
 Why: TypeAlias = Literal["lost", "timeout", "stop", "place"]
 

@@ -1,25 +1,25 @@
 # Generated from ../aio/opened.py by tools/unasync.py; change that file instead.
-"""An engine that is open, with what belongs to it."""
+"""An engine that is open, with what belongs to it; and a cancel of many, in it and in its outbox."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from bide.blocking import Apart
 from bide.core.times import duration_ms
-from bide.engines.base import Claimed, End, Ended, Move, NewMessage, Ref
+from bide.engines.base import MAX_BATCH, Claimed, End, Ended, Move, NewMessage, Ref
 from bide.engines.sync import Engine
-from bide.errors import BadOption
+from bide.errors import BadOption, BideError, ConfirmTimeout
+from bide.queue.answers import Assembled, Collected
 from bide.queue.batching import CLOSING, Batching
 from bide.queue.heartbeat import Heartbeat
-from bide.queue.outbox import PREFIX
-from bide.queue.refusing import takes_all
-from bide.queue.setup import Setup
+from bide.queue.outbox import PREFIX, concerns
+from bide.queue.setup import Setup, takes_all
 from bide.queue.sync.delivery import Delivery
-from bide.queue.sync.depending import Dependents
-from bide.queue.sync.keeping import Keeping
 from bide.queue.sync.outbox import Outbox
-from bide.queue.sync.receiving import Receiver
-from bide.queue.sync.rooms import Rooms
+from bide.queue.sync.parts import Rooms, in_parts
+from bide.queue.sync.receive import Receiver
+from bide.queue.sync.results import Dependents, Keeping
 from bide.rounds import Aside
 from bide.types import CancelResult, Duration, RescheduleResult, Sent
 
@@ -81,3 +81,46 @@ class Opened:
             if self.outbox is not None:
                 self.outbox.close()
             self.engine.close()
+
+
+def cancel_many(opened: Opened, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:
+    """Those that may be in an outbox first. An error of one leaves no other untried, unless their store is away."""
+
+    def there(part: Sequence[Ref]) -> list[CancelResult]:
+        return _cancel_there(opened, part, connection)
+
+    waiting = [i for i, each in enumerate(refs) if opened.outbox is not None and concerns(each)]
+    if opened.outbox is None or not waiting:
+        return in_parts(there, refs, Collected(len(refs)))
+    answers: Assembled[CancelResult] = Assembled(len(refs))
+    told = opened.outbox.withdrawal(there).cancel([refs[i] for i in waiting], connection)
+    for i, each in zip(waiting, told, strict=False):
+        if isinstance(each, BideError):
+            answers.fail([i], each)
+        else:
+            answers.answer([i], [each])
+    others = [i for i, each in enumerate(refs) if not concerns(each)]
+    for begin in range(0, len(others), MAX_BATCH):
+        part = others[begin : begin + MAX_BATCH]
+        try:
+            answers.answer(part, there([refs[i] for i in part]))
+        except BideError as error:
+            answers.fail(part, error)
+            if not isinstance(error, ConfirmTimeout):
+                break
+    return answers.result()
+
+
+def _cancel_there(opened: Opened, refs: Sequence[Ref], connection: object | None) -> list[CancelResult]:
+    """In the queue, as many as it takes at once."""
+    found = opened.engine.cancel(refs, connection=connection)
+    running = [i for i, answer in enumerate(found) if answer is CancelResult.RUNNING]
+    if connection is not None or not running or not opened.receiver.take_back():
+        return found
+    answers: Assembled[CancelResult] = Assembled(len(refs), part=True)
+    answers.answer(range(len(refs)), found)
+    try:
+        answers.answer(running, opened.engine.cancel([refs[i] for i in running]))
+    except BideError as error:
+        answers.fail(running, error)
+    return answers.result()

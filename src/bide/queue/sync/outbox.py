@@ -9,16 +9,14 @@ from bide.engines.guard.hooks import Hooks
 from bide.engines.sync import Engine
 from bide.errors import ResultPending, ResultUnknown
 from bide.queue import outbox
-from bide.queue.away import Kept
 from bide.queue.batching import CLOSING
+from bide.queue.relay import Kept
 from bide.queue.results import expected
 from bide.queue.setup import Setup
-from bide.queue.sync.brought import Bringing
-from bide.queue.sync.keeping import Keeping
+from bide.queue.sync.outbox_changes import Bringing, Cancel, Withdrawal
+from bide.queue.sync.outbox_messages import Turns, Waiting
 from bide.queue.sync.relay import Relay, Relays
-from bide.queue.sync.turns import Turns
-from bide.queue.sync.waiting import Waiting
-from bide.queue.sync.withdrawal import Cancel, Withdrawal
+from bide.queue.sync.results import Keeping
 from bide.types import Sent
 
 

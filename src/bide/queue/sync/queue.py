@@ -15,17 +15,14 @@ from bide.engines.base import MAX_BATCH, Capabilities, Finding
 from bide.engines.guard.hooks import Hook
 from bide.errors import BadOption, BadTime
 from bide.queue.envelope import move, ref, room_wait
+from bide.queue.events import Events
 from bide.queue.setup import UNNAMED, Setup
-from bide.queue.subscriptions import Events
 from bide.queue.sync.delivery import Delivery
-from bide.queue.sync.later import LaterVerbs
-from bide.queue.sync.listening import listen
-from bide.queue.sync.locking import Lock
-from bide.queue.sync.many import ManyVerbs
-from bide.queue.sync.results import ResultVerbs
-from bide.queue.sync.scheduling import ScheduleVerbs
+from bide.queue.sync.locks import Lock
+from bide.queue.sync.many import LaterVerbs, ManyVerbs, ResultVerbs
+from bide.queue.sync.receive import listen
 from bide.queue.sync.session import Session
-from bide.queue.sync.tasking import TaskVerbs
+from bide.queue.sync.tasks import ScheduleVerbs, TaskVerbs
 from bide.queue.sync.topics import TopicVerbs
 from bide.queue.tasks.habits import MESSAGES, no_option
 from bide.types import (

@@ -1,22 +1,59 @@
 # Generated from ../aio/relay.py by tools/unasync.py; change that file instead.
-"""A relay of an outbox: it takes its turn, and hands what is committed to the queue's engine until it is stopped."""
+"""A relay of an outbox: one is at work at a time, and hands what is committed to the queue's engine until it is stopped."""
 
 import contextlib
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 
 from bide.engines.base import MAX_BATCH, SWEEP, End, Hold
+from bide.engines.gates import Entry, Held
 from bide.engines.sync import Engine
 from bide.errors import BideError, QueueFull, Unavailable
 from bide.logs import Log
 from bide.queue import outbox
-from bide.queue.affinity import Affinity
-from bide.queue.away import LATER, SOON, PutOff, put_aside
+from bide.queue.event_loops import Affinity
+from bide.queue.relay import LATER, SOON, PutOff, put_aside
 from bide.queue.sync.handover import Handover, Name
-from bide.queue.sync.leader import LEAD, POLL, Leader
-from bide.queue.sync.turns import LEASE, Turns
+from bide.queue.sync.outbox_messages import LEASE, Turns
 from bide.wakeable import Briefly, Signal
+
+LEAD = 5_000  # ms after which another relay takes the place of a dead one
+RENEWED = 1.0  # seconds: while it works, its lead is renewed this often
+POLL = 1.0  # seconds between two looks whether another relay has ended its work
+
+
+class Leader:
+    """A place at a gate of the outbox's own database. Who works for longer than its lead is still kept from sending anything
+    twice by the leases of the messages."""
+
+    def __init__(self, store: Engine) -> None:
+        self._store = store
+        self._holder = os.urandom(9).hex()
+        self._token: str | None = None
+        self._asked = 0.0
+
+    def taken(self) -> float:
+        """0.0 once this relay is the one at work; else in how many seconds to ask again."""
+        now = time.monotonic()
+        if self._token is not None and now < self._asked + RENEWED:
+            return 0.0
+        [entered] = self._store.gates.enter([Entry(outbox.TOPIC, self._holder, LEAD)])
+        self._token, self._asked = entered.token, now
+        if entered.token is not None:
+            return 0.0
+        return POLL if entered.free_in is None else min(POLL, entered.free_in / 1000)
+
+    def leave(self) -> None:
+        """Let others work. If that can't be told, they take its place when its time is over."""
+        if self._token is not None:
+            try:
+                with contextlib.suppress(BideError):
+                    self._store.gates.leave([Held(outbox.TOPIC, self._holder, self._token)])
+            finally:
+                self._token = None
+
 
 AT_ONCE = 100  # messages; MAX_BATCH behind many that are held back, if these have at most
 LIGHT = 4_096  # bytes each

@@ -9,10 +9,10 @@ from bide.core import options
 from bide.core.times import bounded_instant_ms, check_delay, duration_ms
 from bide.engines.base import MAX_BATCH, Window
 from bide.errors import BadOption, BadTime
-from bide.queue.choosing import Choice
+from bide.queue.bulk import Choice
 from bide.queue.envelope import info
 from bide.queue.schedules.records import OWN
-from bide.queue.sync import sweeping
+from bide.queue.sync import bulk
 from bide.queue.sync.session import Session
 from bide.types import Duration, Page, Removed, Requeued, Span, State, Stats, Where
 
@@ -107,12 +107,12 @@ class TopicVerbs:
         choice = None if where is None else self._choice(where)
         engine = self.session.engine()
         if named is not None:
-            steps = sweeping.requeue_named(engine, name, named, wait, over)
+            steps = bulk.requeue_named(engine, name, named, wait, over)
         elif choice is not None:
-            steps = sweeping.requeue_chosen(engine, name, choice, wait, over)
+            steps = bulk.requeue_chosen(engine, name, choice, wait, over)
         else:
-            steps = sweeping.requeue_all(engine, name, wait, over)
-        step = sweeping.last(steps)
+            steps = bulk.requeue_all(engine, name, wait, over)
+        step = bulk.last(steps)
         return Requeued(step.done, step.keyless, step.asked)
 
     def purge(self, topic: str, *, state: State, ids: Iterable[str] | None = None, where: Where | None = None) -> Removed:
@@ -128,16 +128,16 @@ class TopicVerbs:
         choice = None if where is None else self._choice(where)
         engine = self.session.engine()
         if named is not None and which == "dead":
-            steps = sweeping.purge_named(engine, name, named)
+            steps = bulk.purge_named(engine, name, named)
         elif named is not None:
             raise BadOption(f"ids name dead letters only, and state is {which!r}. Cancel a pending message by its id.")
         elif choice is None or which == "leased":  # which is refused
-            steps = sweeping.purge_all(engine, name, which)
+            steps = bulk.purge_all(engine, name, which)
         elif which == "dead":
-            steps = sweeping.purge_chosen(engine, name, choice)
+            steps = bulk.purge_chosen(engine, name, choice)
         else:
-            steps = sweeping.cancel_chosen(engine, name, (which,), choice)
-        step = sweeping.last(steps)
+            steps = bulk.cancel_chosen(engine, name, (which,), choice)
+        step = bulk.last(steps)
         return Removed(step.done, step.asked, step.running)
 
     def cancel_all(self, topic: str, *, where: Where | None = None) -> Removed:
@@ -150,7 +150,7 @@ class TopicVerbs:
         """
         name, choice = options.topic(topic), self._choice(where)
         engine = self.session.engine()
-        step = sweeping.last(sweeping.cancel_chosen(engine, name, ("scheduled", "ready"), choice))
+        step = bulk.last(bulk.cancel_chosen(engine, name, ("scheduled", "ready"), choice))
         return Removed(step.done, step.asked, step.running)
 
     def pause(self, topic: str) -> None:

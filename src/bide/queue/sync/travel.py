@@ -14,15 +14,13 @@ from bide.queue.later import PATIENCE
 from bide.queue.run.sync.overdue import OverdueStep
 from bide.queue.schedules.records import OWN
 from bide.queue.sync.delivery import Delivery
-from bide.queue.sync.handling import DAY, Traveller
 from bide.queue.sync.opened import Opened
-from bide.queue.sync.planning import Planner, check
-from bide.queue.tasks.definition import Definition
-from bide.queue.tasks.registry import Tasks
+from bide.queue.sync.planner import Planner, check
+from bide.queue.sync.traveller import DAY, Traveller
+from bide.queue.tasks.definition import Definition, Tasks
 from bide.queue.travel import Handled, check_travel, raise_all
-from bide.queue.travel.following import FollowingClock
 from bide.queue.travel.invoke import Invoke
-from bide.queue.travel.relocate import Relocatable
+from bide.queue.travel.relocate import FollowingClock, Relocatable
 from bide.types import Duration, State
 
 MOST_AT_ONCE = 100_000

@@ -1,10 +1,12 @@
-"""What a queue knows of a task: the function, its topics, and how it is to be run."""
+"""What a queue knows of a task: the function, its topics, and how it is to be run; and which task is for which topic."""
 
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypedDict, get_args
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self, TypeAlias, TypedDict, get_args
 
 from bide.core import options
 from bide.core.backoff import USUAL, Backoff
@@ -12,13 +14,61 @@ from bide.core.times import duration_ms
 from bide.errors import BadOption, BadTime, ConfigError
 from bide.queue.deliveries import noting
 from bide.queue.tasks.arguments import Arguments
-from bide.queue.tasks.failing import Errors, Failing, OnDead
+from bide.queue.tasks.failures import Errors, Failing, OnDead
 from bide.queue.tasks.items import Gather, Items, read_batch
-from bide.queue.tasks.limits import LOCK_DELAY, LOCK_WAIT, Limits, OnConflict, refuse_idle
-from bide.queue.tasks.overdue import CatchUp, Overdue, read_overdue
-from bide.queue.tasks.place import Place, module_of, name_of
-from bide.queue.topic_rules import Rule, rule
+from bide.queue.tasks.limits import LOCK_DELAY, LOCK_WAIT, CatchUp, Limits, OnConflict, Overdue, read_overdue, refuse_idle
+from bide.queue.topic_rules import Rule, TopicRules, rule
 from bide.types import Duration
+
+
+class Place:
+    """One line of a file is one function, however often it runs. `task`: the name of its task, for what has none of its own."""
+
+    def __init__(self, function: Callable[..., Any], task: str) -> None:
+        written = _written(function)
+        code, names = getattr(written, "__code__", None), getattr(written, "__globals__", {})
+        self.module: str = written.__module__
+        self.name: str = getattr(written, "__qualname__", task)
+        self._line = (code.co_filename, code.co_firstlineno) if code is not None else None
+        self._spec = names.get("__spec__")  # a reload makes a new one; kept, so that no other gets its id
+        self._run = (code.co_filename if code is not None else None, id(names), id(self._spec))
+
+    def is_anew(self, other: Self) -> bool:
+        """Whether this is the other one, defined anew by a cell, a module or a function that is run again.
+
+        Another line is the same function only where the name is and the file has been run anew since, perhaps edited: as
+        another cell, or loaded again.
+        """
+        same = (self.module, self.name) == (other.module, other.name)
+        return same and (self._line == other._line or self._run != other._run)
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.name}()"
+
+
+def _written(function: Any) -> Any:
+    """The function as it was written, under its decorators and in its partials."""
+    while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
+        function = function.func if isinstance(function, functools.partial) else function.__wrapped__
+    return function
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def module_of(function: Callable[..., Any]) -> str:
+    """The module as others import it, also while it is run as a script."""
+    name = str(getattr(function, "__module__", None) or "task")
+    if name not in ("__main__", "__mp_main__"):  # the second in a process that multiprocessing has spawned
+        return name
+    script = sys.modules.get(name)
+    spec = getattr(script, "__spec__", None)
+    if spec is not None:
+        return str(spec.name.removesuffix(".__main__"))
+    path = getattr(script, "__file__", None)
+    return name if path is None else Path(path).stem
+
 
 Unknown: TypeAlias = Literal["retry", "ignore"]
 """What becomes of a message with arguments that the task does not know."""
@@ -203,3 +253,41 @@ def _timeout(value: Duration) -> float:
     if not ms:
         raise BadTime("timeout is 0: the task could never run. Leave it out, or give it time.")
     return ms / 1000
+
+
+class Tasks:
+    """The tasks of a queue and its twin, by topic."""
+
+    def __init__(self) -> None:
+        self._by_topic: dict[str, Definition] = {}
+        self.attempts: dict[str, int] = {}  # by topic, so that a message sent by its topic gets what the task says
+        self.rules: TopicRules = TopicRules()
+        self.keeps: dict[str, int] = {}  # by topic, how long results are kept, in milliseconds
+
+    def add(self, task: Definition) -> Definition:
+        for topic in task.topics:
+            other = self._by_topic.get(topic)
+            if other is not None and not task.place.is_anew(other.place):
+                raise ConfigError(
+                    f"The topic {topic} is for {other.place} already, and {task.place} asks for it "
+                    "too. Give each task a topic of its own."
+                )
+        for topic in task.topics:
+            self._by_topic[topic] = task
+            self.attempts[topic] = task.max_attempts
+            self.rules.of_task(topic, task.rule)
+            if task.keep is not None:
+                self.keeps[topic] = task.keep
+            else:
+                self.keeps.pop(topic, None)
+        return task
+
+    def keeps_nothing(self, topic: str) -> bool:
+        """Whether this queue itself says that what the topic's task returns is not kept."""
+        return topic in self._by_topic and topic not in self.keeps
+
+    def get(self, topic: str) -> Definition | None:
+        return self._by_topic.get(topic)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_topic)

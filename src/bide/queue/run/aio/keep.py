@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Ref
 from bide.engines.results import Arrival, Kept
-from bide.queue.aio.depending import AsyncDependents
+from bide.queue.aio.results import AsyncDependents
 from bide.queue.deliveries import returned_of
 from bide.queue.envelope import Envelope
 from bide.queue.results import encoded

@@ -8,8 +8,8 @@ from bide.engines.aio import AsyncEngine
 from bide.errors import OutcomeUnknown
 from bide.queue.batching import joined
 from bide.queue.run import Message, arguments_of
+from bide.queue.run.passage import Passage
 from bide.queue.tasks.limits import Step
-from bide.queue.tasks.passing import Passage
 
 T = TypeVar("T")
 

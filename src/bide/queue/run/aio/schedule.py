@@ -10,7 +10,7 @@ from bide.core.cron import Schedule
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claimed, NewMessage, Ref, Stored
 from bide.logs import Log
-from bide.queue.aio.planning import AsyncPlanner
+from bide.queue.aio.planner import AsyncPlanner
 from bide.queue.run import Message
 from bide.queue.schedules.records import (
     Instant,

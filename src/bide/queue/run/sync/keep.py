@@ -10,7 +10,7 @@ from bide.queue.deliveries import returned_of
 from bide.queue.envelope import Envelope
 from bide.queue.results import encoded
 from bide.queue.run.message import Handling
-from bide.queue.sync.depending import Dependents
+from bide.queue.sync.results import Dependents
 
 
 class KeepStep:

@@ -10,12 +10,12 @@ from bide.engines.sync import Engine
 from bide.errors import BadMessage
 from bide.logs import Log
 from bide.queue.batching import joined
-from bide.queue.choosing import complete
+from bide.queue.bulk import complete
 from bide.queue.envelope import Envelope
 from bide.queue.run import Message
 from bide.queue.tasks.definition import Definition
+from bide.queue.tasks.limits import Overdue, Survey, is_first
 from bide.queue.tasks.outcome import DONE, Outcome
-from bide.queue.tasks.overdue import Overdue, Survey, is_first
 from bide.types import State
 
 _log = Log("bide.tasks")

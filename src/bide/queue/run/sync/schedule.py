@@ -23,7 +23,7 @@ from bide.queue.schedules.records import (
     stands_for,
 )
 from bide.queue.setup import Setup
-from bide.queue.sync.planning import Planner
+from bide.queue.sync.planner import Planner
 from bide.queue.tasks.outcome import DONE, Outcome
 
 _log = Log("bide.schedules")
