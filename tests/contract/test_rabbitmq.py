@@ -10,7 +10,7 @@ import pytest_asyncio
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Settings
 from bide.engines.rabbitmq import CAPABILITIES, RabbitSource
-from bide.engines.rabbitmq.aio import inbox, topics, topology
+from bide.engines.rabbitmq.aio import inbox, topology
 from bide.engines.rabbitmq.aio.engine import AsyncRabbit
 from bide.engines.rabbitmq.location import read
 from bide.engines.registry import Source
@@ -85,7 +85,7 @@ class TestRabbitmq(EngineContract):
     @pytest.fixture(autouse=True)
     def nobody_removes_queues(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """So a new one is made at once."""
-        monkeypatch.setattr(topics, "TOLD", 0)
+        monkeypatch.setattr(topology, "TOLD", 0)
 
     @pytest.fixture(autouse=True)
     def only_messages_wake(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,11 +14,10 @@ from msgspec.structs import replace
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import End
 from bide.engines.rabbitmq.aio import engine, inbox
-from bide.engines.rabbitmq.aio.ending import AsyncEndings, Ending
+from bide.engines.rabbitmq.aio.ends import AsyncEndings, Ending
 from bide.engines.rabbitmq.holdings import Holdings
-from bide.engines.rabbitmq.label import Delivered
+from bide.engines.rabbitmq.label import Delivered, Outcome, outcome
 from bide.engines.rabbitmq.ladder import Names
-from bide.engines.rabbitmq.outcome import Outcome, outcome
 from tests.contract import test_rabbitmq
 from tests.rabbitmq.ledger import Ledger
 from tests.rabbitmq.patient import patient

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from bide import Queue
-from bide.engines.postgres import bounds, long_transactions
+from bide.engines.postgres import long_transactions, recent
 from bide.engines.postgres.sync import engine as sync_engine
 from tests.postgres.reading import read
 
@@ -93,8 +93,8 @@ def test_a_claim_finds_what_its_request_was_given_by_the_request_also_when_anoth
 @pytest.fixture
 def all_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """All claims count as slow."""
-    monkeypatch.setattr(bounds, "SLOW", -1)
-    monkeypatch.setattr(bounds, "SLOW_EACH", 0)
+    monkeypatch.setattr(recent, "SLOW", -1)
+    monkeypatch.setattr(recent, "SLOW_EACH", 0)
 
 
 def come_late(postgres_url: str, queue: Queue) -> int:
@@ -114,19 +114,19 @@ def test_a_message_that_comes_late_is_found_before_a_sweep(
     postgres_url: str, wake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a receiver that begins behind a message
-    monkeypatch.setattr(bounds, "EVERY", 3_600.0)
+    monkeypatch.setattr(recent, "EVERY", 3_600.0)
     with Queue(f"{postgres_url}?wake={wake}") as queue:
         assert not queue.receive("mail")
         come_late(postgres_url, queue)
         assert not queue.receive("mail")
         # When it has to look from the beginning soon, then it sleeps no longer than that
-        monkeypatch.setattr(bounds, "EVERY", 1.0)
+        monkeypatch.setattr(recent, "EVERY", 1.0)
         assert len(queue.receive("mail", wait=4)) == 1
 
 
 @pytest.mark.usefixtures("all_slow")
 def test_a_notification_of_an_earlier_message_lowers_the_bound(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "EVERY", 3_600.0)
+    monkeypatch.setattr(recent, "EVERY", 3_600.0)
     with Queue(postgres_url) as queue, Queue(postgres_url) as other:
         engine: Any = queue.session.engine()
         while engine._engine._waking is None or engine._engine._waking._listening is None:
@@ -139,7 +139,7 @@ def test_a_notification_of_an_earlier_message_lowers_the_bound(postgres_url: str
 
 @pytest.mark.usefixtures("all_slow")
 def test_messages_of_a_paused_topic_are_handed_out_when_it_goes_on(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "EVERY", 3_600.0)
+    monkeypatch.setattr(recent, "EVERY", 3_600.0)
     with Queue(postgres_url) as queue:
         queue.pause("mail")
         come_late(postgres_url, queue)
@@ -150,7 +150,7 @@ def test_messages_of_a_paused_topic_are_handed_out_when_it_goes_on(postgres_url:
 
 @pytest.mark.usefixtures("all_slow")
 def test_a_message_whose_lease_ended_is_handed_out_again(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "EVERY", 3_600.0)
+    monkeypatch.setattr(recent, "EVERY", 3_600.0)
     with Queue(postgres_url) as queue:
         come_late(postgres_url, queue)
         [first] = queue.receive("mail", lease=1)
@@ -161,7 +161,7 @@ def test_a_message_whose_lease_ended_is_handed_out_again(postgres_url: str, monk
 
 @pytest.mark.usefixtures("all_slow")
 def test_a_message_that_is_released_can_be_received_at_once(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "EVERY", 3_600.0)
+    monkeypatch.setattr(recent, "EVERY", 3_600.0)
     with Queue(postgres_url) as queue:
         come_late(postgres_url, queue)
         [first] = queue.receive("mail")

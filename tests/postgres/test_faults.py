@@ -13,7 +13,7 @@ from bide.engines.base import End, Move, NewMessage, Ref, Settings
 from bide.engines.postgres import source
 from bide.engines.postgres.aio import wakeup
 from bide.engines.postgres.aio.engine import AsyncPostgres
-from bide.engines.postgres.limited import AsyncLimited, Limited
+from bide.engines.postgres.statements import AsyncLimited, Limited
 from bide.engines.postgres.sync.engine import Postgres
 from bide.errors import EngineError, OutcomeUnknown
 from bide.types import CancelResult, RescheduleResult

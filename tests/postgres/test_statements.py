@@ -11,7 +11,7 @@ import pytest
 from bide import OutcomeUnknown
 from bide.engines.base import Claimed, End, NewMessage
 from bide.engines.postgres.failures import is_forgotten
-from bide.engines.postgres.limited import Limited
+from bide.engines.postgres.statements import Limited
 from bide.engines.postgres.sync.engine import Postgres
 from tests.postgres.test_lock_order import opened
 

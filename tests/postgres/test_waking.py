@@ -8,7 +8,7 @@ import pytest
 
 from bide.engines.base import Settings
 from bide.engines.postgres import source
-from bide.engines.postgres.limited import AsyncLimited
+from bide.engines.postgres.statements import AsyncLimited
 
 
 @pytest.mark.server

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from bide.engines.base import Claimed, End, NewMessage, Verdict
-from bide.engines.rabbitmq import losses
+from bide.engines.rabbitmq import holdings
 from bide.engines.rabbitmq.aio import inbox
 from bide.engines.rabbitmq.aio.engine import AsyncRabbit
 from bide.errors import Unavailable
@@ -72,7 +72,7 @@ async def test_what_a_dead_process_held_was_an_attempt_and_is_back_at_once(new: 
 
 
 async def test_messages_that_were_lost_twice_come_back_one_by_one(new: New, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(losses, "APART", 50)
+    monkeypatch.setattr(holdings, "APART", 50)
     sender = await new(apart=True)
     await sender.put(messages(8))
     for _ in range(2):

@@ -15,7 +15,7 @@ import pytest
 from bide import AsyncQueue, Queue, Sent
 from bide.engines.base import NewMessage, Settings
 from bide.engines.rabbitmq import source
-from bide.engines.rabbitmq.aio import sending
+from bide.engines.rabbitmq.aio import send
 from bide.engines.rabbitmq.ladder import Names
 from bide.errors import ConfigError, SchemaMismatch, TooLarge
 from tests.rabbitmq.conftest import New
@@ -104,7 +104,7 @@ async def test_once_the_broker_has_told_its_limit_a_larger_message_does_no_harm_
             await queue.send_many("mail", [1, large, 2])
         found = await asyncio.gather(*(queue.send("mail", each) for each in (3, large, 4)), return_exceptions=True)
         assert [type(each) for each in found] == [Sent, TooLarge, Sent]
-        monkeypatch.setattr(sending, "KNOWN", 0)
+        monkeypatch.setattr(send, "KNOWN", 0)
         await queue.send("mail", large)
         async with asyncio.timeout(PATIENCE):
             bodies = [(await queue.receive("mail", wait="30s"))[0].body for _ in range(3)]

@@ -7,7 +7,7 @@ from aiormq.abc import AbstractChannel
 from pamqp.commands import Basic
 
 from bide.engines.base import End, NewMessage
-from bide.engines.rabbitmq.aio import lost
+from bide.engines.rabbitmq.aio import dead_letters
 from bide.engines.rabbitmq.aio.engine import AsyncRabbit
 from tests.rabbitmq.conftest import New
 from tests.rabbitmq.test_attempts import LEASE, claimed
@@ -80,10 +80,10 @@ async def test_what_others_send_to_the_lost_messages_is_buried_once(new: New, ra
     channel = await _channel(rabbitmq_url)
     await channel.basic_publish(b"theirs", routing_key="bide:lost")
     assert await engine._lost.bring_back(0, at_once=True) == 0
-    page = await engine.scan(lost.TOPIC, "dead", 10)
+    page = await engine.scan(dead_letters.TOPIC, "dead", 10)
     assert [each.body for each in page.messages] == [b"theirs"]
     assert await engine._lost.bring_back(0, at_once=True) == 0
-    assert len((await engine.scan(lost.TOPIC, "dead", 10)).messages) == 1
+    assert len((await engine.scan(dead_letters.TOPIC, "dead", 10)).messages) == 1
     await channel.connection.close()
 
 

@@ -9,7 +9,7 @@ import pytest_asyncio
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claimed, Hold, NewMessage, Settings
 from bide.engines.rabbitmq import source
-from bide.engines.rabbitmq.aio import parking
+from bide.engines.rabbitmq.aio import parked
 from bide.testing.contract.bench import ending
 from tests.servers.programs import needs_rabbitmq
 from tests.servers.rabbitmq import RabbitServer
@@ -68,7 +68,7 @@ async def test_a_delivery_outlasts_the_broker_s_consumer_timeout(strict: RabbitS
 async def test_long_work_of_a_process_that_dies_is_done_by_another(
     strict: RabbitServer, engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parking, "STAY_MS", 1_000)
+    monkeypatch.setattr(parked, "STAY_MS", 1_000)
     other = source(Settings(url=f"{strict.url}?consumer_timeout={TIMEOUT}")).aio()
     await other.open()
     await other.put([NewMessage("news", b"long", headers={"a": "1"}, max_attempts=5)])

@@ -3,8 +3,8 @@
 import random
 from collections.abc import Iterable
 
-from bide.engines.rabbitmq import tags
-from bide.engines.rabbitmq.tags import Tags
+from bide.engines.rabbitmq.aio import ends
+from bide.engines.rabbitmq.aio.ends import Tags
 
 
 class _Broker:
@@ -50,7 +50,7 @@ def test_only_what_was_asked_for_is_acknowledged_whatever_its_order() -> None:
 
 
 def test_numbers_beyond_a_missing_one_are_not_remembered_without_end() -> None:
-    many = tags.MOST + 100
+    many = ends.MOST + 100
     broker, ours = _Broker(many + 1), Tags()
     assert broker.take(ours.acknowledgements(range(2, many))) == many - 2
     assert broker.take(ours.acknowledgements([1, many])) == 2

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bide.engines.rabbitmq.aio.writing import GatheringWriter
+from bide.engines.rabbitmq.aio.line import GatheringWriter
 
 
 class _Writer:

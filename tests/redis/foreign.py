@@ -13,7 +13,7 @@ import redis.exceptions as theirs
 from bide.core.options import PRIORITIES
 from bide.engines.base import NewMessage
 from bide.engines.redis.protocol.encoding import name_of
-from bide.engines.redis.protocol.sending import within
+from bide.engines.redis.protocol.sends import within
 from bide.engines.redis.script import send_script
 from bide.errors import BadMessage, BadTime
 from bide.types import Sent

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 from bide import AsyncQueue, Queue
 from bide.engines.redis.namespace import by_name
 from bide.engines.redis.protocol.encoding import name_of
-from bide.engines.redis.spread import Generation
+from bide.engines.redis.topology import Generation
 from bide.queue.schedules import records
 from bide.queue.tasks.limits import lock_gate
 from bide.types import Sent

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from bide import Queue
-from bide.engines.redis.spread import Generation, read
-from bide.engines.redis.topology import slot_of
+from bide.engines.redis.topology import Generation, read, slot_of
 from tests.redis import newcomer
 from tests.redis.book import PROMPT, Book, Call, Window, table
 from tests.redis.hands import PARTS, AsyncHand, Here, Ledger, Names, SyncHand, drive, guarded

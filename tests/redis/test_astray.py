@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bide import ConfigError, Queue, Unavailable
-from bide.engines.redis import astray
+from bide.engines.redis import failures
 from bide.engines.redis.topology import slot_of
 from tests.redis.keyspace import COLOURS, bench_at
 from tests.servers.certificates import make_certificates
@@ -153,15 +153,15 @@ async def test_one_of_three_sentinels_that_knows_nothing_is_passed_over(
 
 
 def test_a_url_keeps_its_tls_and_its_place() -> None:
-    assert str(astray.of_cluster("rediss://a:1/0")).endswith("write rediss+cluster://a:1, or give a RedisCluster as client=.")
-    assert astray.to_cluster("unix:///tmp/redis.sock?db=0").startswith("write redis+cluster://host:6379")
-    assert astray.to_server("rediss+sentinel://a:1,b:2/main/0") == "write rediss://a:1/0"
+    assert str(failures.of_cluster("rediss://a:1/0")).endswith("write rediss+cluster://a:1, or give a RedisCluster as client=.")
+    assert failures.to_cluster("unix:///tmp/redis.sock?db=0").startswith("write redis+cluster://host:6379")
+    assert failures.to_server("rediss+sentinel://a:1,b:2/main/0") == "write rediss://a:1/0"
 
 
 def test_other_errors_are_left_alone() -> None:
-    assert astray.from_server("redis://a", "ERR wrong number of arguments") is None
-    assert astray.from_node("redis+cluster://a", "LOADING the dataset") is None
-    assert astray.from_sentinel("redis+sentinel://a/m", "m", "LOADING the dataset") is None
+    assert failures.from_server("redis://a", "ERR wrong number of arguments") is None
+    assert failures.from_node("redis+cluster://a", "LOADING the dataset") is None
+    assert failures.from_sentinel("redis+sentinel://a/m", "m", "LOADING the dataset") is None
 
 
 @both_colours

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bide.engines.redis.protocol import sending
+from bide.engines.redis.protocol import sends
 from tests.redis.counted import Ran, counted
 from tests.redis.keyspace import bench_at
 from tests.redis.shapes import SHAPES
@@ -217,7 +217,7 @@ def test_there_are_limits_for_what_is_there() -> None:
 async def test_a_batch_in_one_piece_is_over_the_limit_of_commands(
     redis_server: RedisServer, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "PART", 1_000)
+    monkeypatch.setattr(sends, "PART", 1_000)
     ran = await cost(redis_server, redis_url, "leased one by one", 1_000)
     told = list(faults(ran, LIMITS["leased one by one"]))
     assert {each.partition(" ")[0] for each in told if "commands" in each} >= {"extend", "settle"}
@@ -226,6 +226,6 @@ async def test_a_batch_in_one_piece_is_over_the_limit_of_commands(
 async def test_large_bodies_in_one_piece_are_over_the_limit_of_bytes(
     redis_server: RedisServer, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "FULL", 2**30)
+    monkeypatch.setattr(sends, "FULL", 2**30)
     ran = await cost(redis_server, redis_url, "256 KiB each", 8)
     assert [each for each in faults(ran, LIMITS["256 KiB each"]) if "put_named was sent" in each]

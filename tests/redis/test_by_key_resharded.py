@@ -6,7 +6,7 @@ import pytest
 
 from bide import AsyncQueue, OutcomeUnknown, Outgoing
 from bide.engines.redis.namespace import by_name
-from bide.engines.redis.protocol import sending
+from bide.engines.redis.protocol import sends
 from bide.types import CancelResult, RescheduleResult
 from tests.redis.away import engine_of, frozen
 from tests.redis.test_part_refuses import NO_REPLICAS, NO_RIGHT, refusing, url
@@ -37,7 +37,7 @@ async def keys_by_way(masters: RedisCluster, queue: AsyncQueue) -> tuple[list[st
 async def test_what_an_old_shard_did_is_told_if_the_new_one_fails(
     masters: RedisCluster, url: str, monkeypatch: pytest.MonkeyPatch, how: str, verb: str, part: int
 ) -> None:
-    monkeypatch.setattr(sending, "PART", part)
+    monkeypatch.setattr(sends, "PART", part)
     async with AsyncQueue(url) as queue:
         await queue.send_many("t", [Outgoing(1, key=key, delay=1_000) for key in SENT])
         await asyncio.to_thread(begin_reshard, url, 4)

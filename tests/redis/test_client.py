@@ -13,9 +13,8 @@ import redis
 import redis.asyncio as aioredis
 
 from bide.engines.base import Settings
-from bide.engines.redis.client import Address, async_pool, sync_pool
-from bide.engines.redis.redaction import redacted
-from bide.engines.redis.url import read
+from bide.engines.redis.client import Address, async_pool, redacted, sync_pool
+from bide.engines.redis.location import read
 from tests.servers.certificates import Certificates
 from tests.servers.programs import is_without_tls, lacking
 from tests.servers.redis import RedisServer

@@ -26,7 +26,7 @@ from bide.engines.base import NewMessage, Ref
 from bide.engines.gates import Entry, Held
 from bide.engines.redis.aio import connections as aio_connections
 from bide.engines.redis.aio.calls import UNCONFIRMED
-from bide.engines.redis.confirming import BRIEFLY
+from bide.engines.redis.confirm import BRIEFLY
 from bide.engines.redis.script import scripts
 from bide.engines.redis.sync import connections as sync_connections
 from bide.engines.results import Kept

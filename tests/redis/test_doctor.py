@@ -15,13 +15,13 @@ import pytest
 
 from bide import Finding, Outgoing, Queue
 from bide.engines.base import Settings
-from bide.engines.redis import url
+from bide.engines.redis import location
 from bide.engines.redis.doctor import checks, visits
-from bide.engines.redis.doctor.look import Look
+from bide.engines.redis.doctor.visits import Look
+from bide.engines.redis.location import read
 from bide.engines.redis.namespace import Namespace, ServerClock
 from bide.engines.redis.protocol.encoding import LAYOUT
 from bide.engines.redis.server import Server
-from bide.engines.redis.url import read
 from tests.servers.certificates import make_certificates
 from tests.servers.fixtures import NewRedis
 from tests.servers.programs import is_redis_6
@@ -333,5 +333,5 @@ def rows(heading: str) -> set[str]:
 
 
 def test_the_page_names_every_option_and_every_finding() -> None:
-    assert {name for name in rows("## The URL") if "://" not in name} == set(url._KNOWN)
+    assert {name for name in rows("## The URL") if "://" not in name} == set(location._KNOWN)
     assert rows("### The doctor") == NAMES | {"tls", "last save"} | OF_COPIES | OF_CLUSTERS | OF_PROXIES | OF_SENTINELS

@@ -14,8 +14,7 @@ import pytest
 from bide import AsyncQueue, Locked, OutcomeUnknown, Outgoing, Queue
 from bide.engines.redis import failures
 from bide.engines.redis.protocol.encoding import name_of
-from bide.engines.redis.spread import read
-from bide.engines.redis.topology import slot_of
+from bide.engines.redis.topology import read, slot_of
 from tests.redis.away import COLOURS, SHARDS, Either, engine_of, gates_of, keys_of
 from tests.redis.failing_over import Crowd, judge
 from tests.servers.cluster import ClusterNode, RedisCluster

@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from bide.engines.base import Move, NewMessage, Ref
-from bide.engines.redis.protocol import sending
+from bide.engines.redis.protocol import sends
 from bide.engines.redis.script import scripts
 from bide.errors import BadTime, OutcomeUnknown
 from bide.testing.contract.bench import Bench, ending
@@ -27,7 +27,7 @@ def scripts_run(client: redis.Redis) -> int:
 
 def parts_of(*sizes: int) -> list[list[int]]:
     batch = [NewMessage("t", b"x" * size) for size in sizes]
-    return [indexes for _, indexes in sending.put_parts(batch, lambda new: 0)]
+    return [indexes for _, indexes in sends.put_parts(batch, lambda new: 0)]
 
 
 def test_a_batch_is_cut_where_its_bodies_are_more_than_a_script_takes() -> None:

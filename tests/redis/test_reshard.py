@@ -12,9 +12,8 @@ from bide.engines.base import Condition, Move, NewMessage, Ref, Seen
 from bide.engines.redis import resharding
 from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.resharding import Emptying, Resharding
-from bide.engines.redis.spread import FORM, Generation, Spread, plain, read
 from bide.engines.redis.sync.shard import Shard
-from bide.engines.redis.topology import slot_of
+from bide.engines.redis.topology import FORM, Generation, Spread, plain, read, slot_of
 from bide.types import CancelResult, RescheduleResult
 from tests.redis.keyspace import COLOURS, bench_at, shop
 from tests.servers.cluster import RedisCluster

@@ -15,9 +15,9 @@ from bide.engines.guard.aio import AsyncGuard
 from bide.engines.guard.sync import Guard
 from bide.engines.redis import CAPABILITIES
 from bide.engines.redis.aio.engine import AsyncRedis
+from bide.engines.redis.location import read
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.sync.engine import Redis
-from bide.engines.redis.url import read
 from bide.testing.contract import Recoloured
 from bide.testing.contract.bench import SLEEP, WAKE_TIMEOUT, Bench, ending
 from bide.types import CancelResult, RescheduleResult

@@ -9,7 +9,7 @@ import redis
 
 from bide.engines.base import NewMessage
 from bide.engines.redis.aio import engine as aio
-from bide.engines.redis.protocol import delivering
+from bide.engines.redis.protocol import claims
 from bide.engines.redis.sync import engine as sync
 from bide.engines.redis.sync.shards import Shards
 from bide.errors import ConfigError
@@ -97,7 +97,7 @@ def claimed_on(url: str, shard: int, now: int) -> str:
 async def test_a_claim_that_reached_some_shards_late_gets_no_more_than_its_limit_when_it_is_repeated(
     redis_url: str, colour: str, late: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url, turned = f"{redis_url}?shards=4", delivering.turned
+    url, turned = f"{redis_url}?shards=4", claims.turned
     async with bench_at(url, colour) as bench:
         ids = {(await bench.put("t", key=key_of(shard))).id for shard in range(4)}
 
@@ -107,7 +107,7 @@ async def test_a_claim_that_reached_some_shards_late_gets_no_more_than_its_limit
             return turned(topics, count)
 
         with monkeypatch.context() as patch:
-            patch.setattr(delivering, "turned", meanwhile)
+            patch.setattr(claims, "turned", meanwhile)
             [first] = (await bench.engine.claim(["t"], 1, LEASE, request="r", now=bench.now)).messages
         # Then what is too much was given back, and is there for the next one
         again = (await bench.engine.claim([], 1, LEASE, request="r", now=bench.now)).messages

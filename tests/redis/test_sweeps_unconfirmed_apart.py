@@ -11,8 +11,8 @@ import pytest
 
 from bide import AsyncQueue, ConfirmTimeout, OutcomeUnknown, Outgoing
 from bide.engines.redis.aio import connections as aio_connections
-from bide.engines.redis.confirming import BRIEFLY
-from bide.engines.redis.protocol import sending
+from bide.engines.redis.confirm import BRIEFLY
+from bide.engines.redis.protocol import sends
 from bide.engines.redis.sync import connections as sync_connections
 from bide.engines.redis.topology import slot_of
 from bide.queue.bulk import PAGE
@@ -104,7 +104,7 @@ async def test_only_the_first_page_is_waited_for_long(redis_server: RedisServer,
     async with AsyncQueue(url) as queue:
         await dead_letters(queue, "t")
         await queue.send_many("c", [Outgoing(1, delay="1h")] * MORE)
-        for verb, topic, page in (("requeue", "t", sending.PART), ("cancel_all", "c", PAGE)):
+        for verb, topic, page in (("requeue", "t", sends.PART), ("cancel_all", "c", PAGE)):
             waits.clear()
             async with Either(f"{url}&{CONFIRM}", colour) as other:
                 both = noted(aio_connections.AsyncConnection), noted(sync_connections.Connection)

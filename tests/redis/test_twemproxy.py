@@ -14,7 +14,7 @@ from bide import AsyncQueue, Finding, Outgoing, Queue
 from bide.engines.base import Settings
 from bide.engines.redis import namespace, source
 from bide.engines.redis.resharding import Resharding
-from bide.engines.redis.spread import Generation
+from bide.engines.redis.topology import Generation
 from tests.redis.test_doctor import OF_PROXIES
 from tests.servers.fixtures import NewRedis
 from tests.servers.programs import needs_program

@@ -15,9 +15,8 @@ import redis.asyncio as aioredis
 
 from bide import BadUrl, BideError, ConfigError
 from bide.engines.base import Settings
-from bide.engines.redis.client import Address, async_pool, sync_pool
-from bide.engines.redis.redaction import Secret, redacted
-from bide.engines.redis.url import read
+from bide.engines.redis.client import Address, Secret, async_pool, redacted, sync_pool
+from bide.engines.redis.location import read
 
 CANARY = "c4n4ry-s3cr3t/@:%ü"
 ENCODED = quote(CANARY, safe="")

@@ -14,7 +14,7 @@ from bide.clock import ManualClock
 from bide.engines.base import End, NewMessage, Settings
 from bide.engines.sqlite import source
 from bide.engines.sqlite.job import Job
-from bide.engines.sqlite.seen import MOST_TOPICS, Seen
+from bide.engines.sqlite.transaction import MOST_TOPICS, Seen
 from bide.engines.sqlite.writer import LAGGING
 from bide.errors import BideError
 

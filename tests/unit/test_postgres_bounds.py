@@ -2,7 +2,7 @@
 
 import pytest
 
-from bide.engines.postgres.bounds import BEGINNING, EVERY, SLACK, SLOW, SLOW_EACH, Bounds
+from bide.engines.postgres.recent import BEGINNING, EVERY, SLACK, SLOW, SLOW_EACH, Bounds
 
 LONG = SLOW + 1
 

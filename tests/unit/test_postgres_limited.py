@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bide.engines.postgres import limited
+from bide.engines.postgres import statements
 
 
 class Clock:
@@ -19,7 +19,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(limited, "time", clock)
+    monkeypatch.setattr(statements, "time", clock)
     return clock
 
 
@@ -31,7 +31,7 @@ def asking() -> Generator[Any, Any, str]:
 
 
 def test_an_answer_that_came_while_the_process_was_stopped_is_read(clock: Clock) -> None:
-    work = limited.limited(asking(), 5.0)
+    work = statements.limited(asking(), 5.0)
     assert next(work) == "R"
     clock.now = 60.0
     assert work.send(0) == "R"  # it woke up because its time was over, and has not looked
@@ -41,7 +41,7 @@ def test_an_answer_that_came_while_the_process_was_stopped_is_read(clock: Clock)
 
 
 def test_no_answer_ends_the_wait_soon_after_the_limit(clock: Clock) -> None:
-    work = limited.limited(asking(), 5.0)
+    work = statements.limited(asking(), 5.0)
     next(work)
     for clock.now in (1.0, 4.9, 5.1):
         assert work.send(0) == "R"

@@ -6,8 +6,7 @@ import pytest
 
 from bide.engines.base import End, NewMessage
 from bide.engines.rabbitmq import label
-from bide.engines.rabbitmq.label import HEADER, Delivered, Label, label_of
-from bide.engines.rabbitmq.outcome import lease_ended, outcome, unused
+from bide.engines.rabbitmq.label import HEADER, Delivered, Label, label_of, lease_ended, outcome, unused
 from bide.errors import BadOption
 
 NOW = 1_000_000

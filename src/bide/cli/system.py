@@ -21,7 +21,7 @@ from bide.errors import BideError, ConfigError, MissingExtra
 
 if TYPE_CHECKING:
     from bide.engines.base import Finding
-    from bide.engines.rabbitmq.doctor.removing import Contents
+    from bide.engines.rabbitmq.doctor.repair import Contents
     from bide.queue import Queue
 
 
@@ -144,7 +144,7 @@ def _print_acl(queue: "Queue") -> int:
     if registry.scheme_of(settings.url).partition("+")[0] not in ("redis", "rediss", "unix"):
         raise ConfigError("--acl works only with Redis. Give a redis:// URL: --url, --url-file or $BIDE_URL.")
     from bide.engines.redis.doctor import rights
-    from bide.engines.redis.url import read
+    from bide.engines.redis.location import read
 
     address = read(settings)
     for role in rights.ROLES:

@@ -16,7 +16,7 @@ from redis.retry import Retry
 from bide.engines.base import Settings
 from bide.engines.redis.client import Address, sentinel_address
 from bide.engines.redis.failures import LOST, refused, translated
-from bide.engines.redis.url import read
+from bide.engines.redis.location import read
 from bide.errors import BideError, ConfigError, EngineError, Unavailable
 
 RIGHTS = "+@read +@write -@dangerous +eval +time +select +publish +client|setname +client|list"

@@ -10,10 +10,9 @@ from msgspec.structs import replace
 from bide.clock import MS
 from bide.core.times import Dues, Planned, check_delay, planned
 from bide.engines.base import OPERATION_MS, Condition, Move, NewMessage, Ref, Seen, Swept, operation_of, period_of
-from bide.engines.debounce import bounded, later_of
+from bide.engines.if_exists import bounded, joined, later_of
 from bide.engines.memory.store import Store
 from bide.engines.memory.topic import DEAD, PENDING, Message
-from bide.engines.merge import joined
 from bide.engines.stored import with_record
 from bide.types import CancelResult, RescheduleResult, Sent, State
 

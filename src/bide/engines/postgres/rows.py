@@ -24,7 +24,7 @@ from bide.engines.base import (
     claim_time,
     operation_of,
 )
-from bide.engines.debounce import marked
+from bide.engines.if_exists import marked
 from bide.engines.stored import UNREADABLE, read_headers
 from bide.errors import BadOption, OutcomeUnknown
 from bide.types import Sent, State, Stats

@@ -6,8 +6,8 @@
 from bide.engines.base import Capabilities, Finding, Settings
 from bide.engines.rabbitmq import doctor
 from bide.engines.rabbitmq.aio.engine import AsyncRabbit
-from bide.engines.rabbitmq.doctor import mending
-from bide.engines.rabbitmq.doctor.removing import Removal
+from bide.engines.rabbitmq.doctor import repair
+from bide.engines.rabbitmq.doctor.repair import Removal
 from bide.engines.rabbitmq.holdings import holdings_at
 from bide.engines.rabbitmq.ladder import MAX_DELAY, TICK, Names
 from bide.engines.rabbitmq.location import Address, read
@@ -58,7 +58,7 @@ class RabbitSource:
 
     def mend(self) -> list[Finding]:
         """Makes again what is missing of a namespace that is in use."""
-        return mending.mend(self._address, self._names)
+        return repair.mend(self._address, self._names)
 
     def removal(self) -> Removal:
         """The way to take the namespace away, with all that is in it."""

@@ -9,11 +9,11 @@ from bide.engines.base import MAX_BATCH, Capabilities, Finding, Settings
 from bide.engines.redis import doctor
 from bide.engines.redis.aio.engine import AsyncRedis
 from bide.engines.redis.client import Address
+from bide.engines.redis.location import read
 from bide.engines.redis.namespace import Namespace
-from bide.engines.redis.protocol.sending import PART
+from bide.engines.redis.protocol.sends import PART
 from bide.engines.redis.resharding import Resharding
 from bide.engines.redis.sync.engine import Redis
-from bide.engines.redis.url import read
 from bide.errors import ConfigError
 
 CAPABILITIES = Capabilities(

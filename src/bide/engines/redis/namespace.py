@@ -9,7 +9,7 @@ from collections.abc import Hashable, Sequence
 from bide.engines.base import End, Hold, NewMessage, Ref, Settings
 from bide.engines.redis.client import Address
 from bide.engines.redis.protocol.encoding import name_of
-from bide.engines.redis.spread import Generation, Spread, plain, scattered
+from bide.engines.redis.topology import Generation, Spread, plain, scattered
 from bide.errors import ConfigError
 
 GIVEN_UP = re.compile(r"~([0-9]{1,3})\.[0-9a-f]{16}\.[0-9]{1,14}#[0-9]{1,3}")

@@ -15,12 +15,11 @@ from bide.core.formats import plural
 from bide.engines.base import Swept
 from bide.engines.redis.failures import REMEMBERED, OtherSpread
 from bide.engines.redis.namespace import Namespace
-from bide.engines.redis.spread import MOST, Generation, Spread
 from bide.engines.redis.sync.gates import gates_left
 from bide.engines.redis.sync.nodes import Cluster
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
-from bide.engines.redis.topology import well_placed
+from bide.engines.redis.topology import MOST, Generation, Spread, well_placed
 from bide.errors import BadOption, BideError, ConfigError, OutcomeUnknown, Unavailable
 from bide.types import Stats
 

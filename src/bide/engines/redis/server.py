@@ -19,12 +19,11 @@ import msgspec
 import redis.exceptions as theirs
 from hiredis import pack_command
 
-from bide.engines.redis.client import Address, async_pool, sync_pool
+from bide.engines.redis.client import Address, async_pool, redacted, sync_pool
 from bide.engines.redis.failures import WHERE, absent
 from bide.engines.redis.namespace import ServerClock
 from bide.engines.redis.presence import HASTE, Presence
 from bide.engines.redis.protocol import Text
-from bide.engines.redis.redaction import redacted
 from bide.engines.redis.topology import Place
 from bide.punctual import alarm_at
 

@@ -21,8 +21,7 @@ from bide.engines.base import (
     operation_of,
     period_of,
 )
-from bide.engines.debounce import bounded, later_of
-from bide.engines.merge import joined
+from bide.engines.if_exists import bounded, joined, later_of
 from bide.engines.sqlite.rows import (
     DEAD,
     LARGE,

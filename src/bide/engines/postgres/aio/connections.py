@@ -20,9 +20,8 @@ from bide.engines.postgres.failures import (
     may_have_acted,
     translated,
 )
-from bide.engines.postgres.limited import AsyncLimited, AsyncRoom
 from bide.engines.postgres.location import LOOK, Address, settings_for
-from bide.engines.postgres.statements import Rows
+from bide.engines.postgres.statements import AsyncLimited, AsyncRoom, Rows
 from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.wakeable import AsyncSignal
 

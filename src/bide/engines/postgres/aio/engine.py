@@ -35,15 +35,14 @@ from bide.engines.gates.aio import AsyncGates
 from bide.engines.postgres import rows
 from bide.engines.postgres.aio.connections import AsyncConnections
 from bide.engines.postgres.aio.gates import AsyncPostgresGates
-from bide.engines.postgres.aio.joining import AsyncJoining
+from bide.engines.postgres.aio.join import AsyncJoining
 from bide.engines.postgres.aio.results import AsyncPostgresResults
 from bide.engines.postgres.aio.wakeup import AsyncWaking
-from bide.engines.postgres.bounds import BEGINNING, Bounds
 from bide.engines.postgres.failures import Tries
 from bide.engines.postgres.layout import filled
 from bide.engines.postgres.location import Address
 from bide.engines.postgres.long_transactions import FIND, LongTransactions
-from bide.engines.postgres.recent import Recent
+from bide.engines.postgres.recent import BEGINNING, Bounds, Recent
 from bide.engines.results.aio import AsyncResults
 from bide.errors import BadOption, EngineError, OutcomeUnknown, Unavailable
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats

@@ -9,9 +9,8 @@ from psycopg.errors import DuplicateTable, LockNotAvailable, UniqueViolation
 
 from bide.engines.postgres.failures import translated
 from bide.engines.postgres.layout import FIND, LOCK, OURS, READ, Found, Layout, check, filled, told
-from bide.engines.postgres.limited import AsyncLimited
 from bide.engines.postgres.location import Address
-from bide.engines.postgres.statements import Rows
+from bide.engines.postgres.statements import AsyncLimited, Rows
 from bide.errors import SchemaMismatch
 from bide.logs import Log
 from bide.wakeable import AsyncSignal

@@ -19,9 +19,8 @@ from bide.engines.postgres.failures import (
     may_have_acted,
     translated,
 )
-from bide.engines.postgres.limited import Limited, Room
 from bide.engines.postgres.location import LOOK, Address, settings_for
-from bide.engines.postgres.statements import Rows
+from bide.engines.postgres.statements import Limited, Room, Rows
 from bide.engines.postgres.sync.migrations import Migrating
 from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.wakeable import Signal

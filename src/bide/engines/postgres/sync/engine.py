@@ -32,15 +32,14 @@ from bide.engines.base import (
 )
 from bide.engines.gates.sync import Gates
 from bide.engines.postgres import rows
-from bide.engines.postgres.bounds import BEGINNING, Bounds
 from bide.engines.postgres.failures import Tries
 from bide.engines.postgres.layout import filled
 from bide.engines.postgres.location import Address
 from bide.engines.postgres.long_transactions import FIND, LongTransactions
-from bide.engines.postgres.recent import Recent
+from bide.engines.postgres.recent import BEGINNING, Bounds, Recent
 from bide.engines.postgres.sync.connections import Connections
 from bide.engines.postgres.sync.gates import PostgresGates
-from bide.engines.postgres.sync.joining import Joining
+from bide.engines.postgres.sync.join import Joining
 from bide.engines.postgres.sync.results import PostgresResults
 from bide.engines.postgres.sync.wakeup import Waking
 from bide.engines.results.sync import Results

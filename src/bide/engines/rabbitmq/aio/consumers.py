@@ -15,7 +15,7 @@ from aiormq.channel import Channel
 from pamqp.commands import Basic
 
 from bide.engines.rabbitmq.aio.line import CLOSED, AsyncLine
-from bide.engines.rabbitmq.aio.topics import AsyncTopics
+from bide.engines.rabbitmq.aio.topology import AsyncTopics
 from bide.engines.rabbitmq.failures import told
 from bide.engines.rabbitmq.ladder import Names
 from bide.engines.rabbitmq.location import Address

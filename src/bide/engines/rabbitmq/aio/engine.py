@@ -1,44 +1,88 @@
-"""The RabbitMQ engine: puts climb the ladder, claims take what the broker has delivered, and ends are acknowledged."""
+"""The verbs that RabbitMQ has no way to do: a message that waits in a queue can't be found there."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import NoReturn
 
 from bide.core.times import due_time
+from bide.engines.aio import AsyncEngine
 from bide.engines.base import (
     MAX_BATCH,
     Capabilities,
     Claim,
     Claimed,
+    Condition,
     End,
     Ended,
     Hold,
+    Move,
     NewMessage,
+    Ref,
     Scanned,
+    Seen,
+    Stored,
     Swept,
     Tended,
+    Window,
+    keep_each,
 )
-from bide.engines.each import keep_each
 from bide.engines.rabbitmq.aio import topology
-from bide.engines.rabbitmq.aio.dead_letters import AsyncDeadLetters
-from bide.engines.rabbitmq.aio.ending import LATER, AsyncEndings, Ending
+from bide.engines.rabbitmq.aio.clock import AsyncTelling
+from bide.engines.rabbitmq.aio.dead_letters import AsyncDeadLetters, AsyncLost
+from bide.engines.rabbitmq.aio.ends import LATER, AsyncEndings, Ending
 from bide.engines.rabbitmq.aio.inbox import AsyncInbox
-from bide.engines.rabbitmq.aio.lacking import AsyncLacking
 from bide.engines.rabbitmq.aio.line import AsyncLine
-from bide.engines.rabbitmq.aio.lost import AsyncLost
-from bide.engines.rabbitmq.aio.parking import AsyncParking
-from bide.engines.rabbitmq.aio.sending import AsyncSender
-from bide.engines.rabbitmq.aio.telling import AsyncTelling
-from bide.engines.rabbitmq.aio.topics import AsyncTopics
+from bide.engines.rabbitmq.aio.parked import AsyncParking
+from bide.engines.rabbitmq.aio.send import AsyncSender
+from bide.engines.rabbitmq.aio.topology import AsyncTopics
 from bide.engines.rabbitmq.failures import told
-from bide.engines.rabbitmq.holdings import Arrived, Held, Holdings
-from bide.engines.rabbitmq.label import label_of
+from bide.engines.rabbitmq.holdings import SUSPECT, Arrived, Held, Holdings
+from bide.engines.rabbitmq.label import Outcome, label_of, lease_ended, outcome
 from bide.engines.rabbitmq.ladder import Names
 from bide.engines.rabbitmq.location import Address
-from bide.engines.rabbitmq.losses import SUSPECT
-from bide.engines.rabbitmq.outcome import Outcome, lease_ended, outcome
-from bide.errors import BadTime, BideError, OutcomeUnknown, SchemaMismatch, Unavailable
+from bide.errors import BadTime, BideError, OutcomeUnknown, SchemaMismatch, Unavailable, Unsupported
 from bide.ids import sequence
-from bide.types import Sent, State
+from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
+
+
+class AsyncLacking(AsyncEngine):
+    """The guard refuses these before, with a sentence that names the engines that can."""
+
+    async def cancel(
+        self,
+        refs: Sequence[Ref],
+        *,
+        seen: Sequence[Seen] | None = None,
+        connection: object | None = None,
+        now: int | None = None,
+    ) -> list[CancelResult]:
+        _refuse()
+
+    async def reschedule(
+        self,
+        moves: Sequence[Move],
+        *,
+        condition: Condition | None = None,
+        connection: object | None = None,
+        now: int | None = None,
+    ) -> list[RescheduleResult]:
+        _refuse()
+
+    async def get(self, refs: Sequence[Ref], *, brief: bool = False, now: int | None = None) -> list[Stored | None]:
+        _refuse()
+
+    async def stats(
+        self, topic: str | None = None, *, but: Collection[str] = (), window: Window | None = None, now: int | None = None
+    ) -> Stats:
+        _refuse()
+
+    async def pause(self, topic: str, paused: bool) -> None:
+        _refuse()
+
+
+def _refuse() -> NoReturn:
+    raise Unsupported("RabbitMQ can't find, change or count messages that wait. Redis, PostgreSQL and SQLite can.")
+
 
 OPENING = 60.0  # seconds: the ladder has 1,322 bindings, which are made once
 

@@ -14,8 +14,8 @@ from pamqp.commands import Basic
 from bide.engines.base import SWEEP
 from bide.engines.rabbitmq import label
 from bide.engines.rabbitmq.aio.consumers import AsyncConsumers, Source
-from bide.engines.rabbitmq.aio.ending import AsyncEndings
-from bide.engines.rabbitmq.aio.topics import AsyncTopics
+from bide.engines.rabbitmq.aio.ends import AsyncEndings
+from bide.engines.rabbitmq.aio.topology import AsyncTopics
 from bide.engines.rabbitmq.failures import is_foreseen, is_of_one_queue
 from bide.engines.rabbitmq.holdings import Arrived, Holdings
 from bide.engines.rabbitmq.ladder import TICK, Names

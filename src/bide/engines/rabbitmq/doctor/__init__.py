@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from bide.engines.base import Finding
 from bide.engines.rabbitmq.aio.line import AsyncLine
-from bide.engines.rabbitmq.doctor import backlog, broker, layout, policies, queues
-from bide.engines.rabbitmq.doctor.apart import done_apart
+from bide.engines.rabbitmq.doctor import backlog, broker, topology
+from bide.engines.rabbitmq.doctor.repair import done_apart
 from bide.engines.rabbitmq.doctor.seen import Seen, seen
 from bide.engines.rabbitmq.ladder import Names
 from bide.engines.rabbitmq.location import Address
@@ -22,14 +22,14 @@ _CHECKS: Sequence[Callable[[Seen], Iterator[Finding]]] = (
     broker.after_failures,
     broker.clock,
     broker.consumer_timeout,
-    policies.policies,
-    layout.layout,
-    layout.arguments,
-    layout.bindings,
-    layout.silent,
-    layout.unknown_topics,
-    queues.replicas,
-    queues.leaders,
+    topology.policies,
+    topology.layout,
+    topology.arguments,
+    topology.bindings,
+    topology.silent,
+    topology.unknown_topics,
+    topology.replicas,
+    topology.leaders,
     backlog.waiting,
     backlog.held,
     backlog.lost,

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bide.engines.rabbitmq.aio.line import AsyncLine
-from bide.engines.rabbitmq.doctor.look import Counts, Look
-from bide.engines.rabbitmq.doctor.management import Management, Missing, Refused
+from bide.engines.rabbitmq.doctor.look import Counts, Look, Management, Missing, Refused
 from bide.engines.rabbitmq.doctor.probe import Probe, Probed
 from bide.engines.rabbitmq.ladder import Names, Step
 from bide.engines.rabbitmq.location import Address

@@ -12,7 +12,7 @@ from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.aio.shards import AsyncShards
 from bide.engines.redis.failures import BRIEF
 from bide.engines.redis.presence import HASTE
-from bide.engines.redis.protocol import delivering, sending
+from bide.engines.redis.protocol import sends
 from bide.engines.redis.protocol.encoding import name_of
 from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown, Unavailable
 from bide.rounds import AsyncRound
@@ -51,25 +51,25 @@ class AsyncAround:
         another shard may have one. What a shard has leased that nobody is told of is released before the next claim there.
         """
         failed: dict[AsyncShard, _Failure] = {}
-        claims = await self._held(limit, lease, request, now, failed) if again else []
-        found = [each for claim in claims for each in claim.messages]
-        held, new = bool(found), bool(topics) or not claims
-        turned = delivering.turned(list(dict.fromkeys(topics)), first)
+        told = await self._held(limit, lease, request, now, failed) if again else []
+        found = [each for claim in told for each in claim.messages]
+        held, new = bool(found), bool(topics) or not told
+        turned = claims.turned(list(dict.fromkeys(topics)), first)
         untold: set[AsyncShard] = set()
         try:
             shards = self._in_turn(first) if new else []
             for turn, shard in enumerate(shards):
                 last = turn == len(shards) - 1
-                if shard in failed and (claims or not last):
+                if shard in failed and (told or not last):
                     continue
-                if claims and shard.is_away():
+                if told and shard.is_away():
                     failed[shard] = _Failure(shard.absence(), away=True)
                     continue
                 room = 0 if held else max(0, limit - len(found))
                 named, others = _unserved_first(turned, found)
                 # a shard that stopped at its bounds may have more
-                keep = others if others <= room and (not last or any(claim.more for claim in claims)) else 0
-                patience = None if last and not claims else BRIEF  # while others answer, nobody waits for one
+                keep = others if others <= room and (not last or any(claim.more for claim in told)) else 0
+                patience = None if last and not told else BRIEF  # while others answer, nobody waits for one
                 try:
                     await self._give_back(shard, lease, now, patience)
                     if not held:
@@ -85,15 +85,15 @@ class AsyncAround:
                     failed[shard] = _Failure(error, shard.silent)
                 else:
                     failed.pop(shard, None)
-                    claims.append(claim)
+                    told.append(claim)
             untold &= failed.keys()  # of the others' messages the caller is told now
             if failed and new and not found:
-                self._raise(failed, some=bool(claims))
+                self._raise(failed, some=bool(told))
         finally:
             for shard in untold:
                 self._untold[shard].add(request)
         # to those who only ask what they hold, a shard that is away may hold more
-        claim = _together(claims, found, limit, failed=bool(failed), more=bool(failed) and (bool(found) or not topics))
+        claim = _together(told, found, limit, failed=bool(failed), more=bool(failed) and (bool(found) or not topics))
         _compare(claim.now, [shard for shard in shards if shard not in failed])
         return claim
 
@@ -109,7 +109,7 @@ class AsyncAround:
                 continue
             patience = None if turn == len(failed) == len(shards) - 1 else BRIEF
             try:
-                did += await shard.tend(min(spare, sending.PART), ended_by, now, patience=patience)
+                did += await shard.tend(min(spare, sends.PART), ended_by, now, patience=patience)
             except BideError as error:  # one shard that fails keeps the others from nothing
                 failed.append(error)
         if len(failed) == len(shards):
@@ -280,5 +280,5 @@ def _unserved_first(topics: Sequence[str], found: Sequence[Claimed]) -> tuple[li
 
 async def _release(shard: AsyncShard, claimed: Sequence[Claimed], now: int | None, patience: float | None) -> None:
     ends = [End(each.topic, each.id, each.token, "release") for each in claimed]
-    for first in range(0, len(ends), sending.PART):
-        await shard.settle(ends[first : first + sending.PART], now, patience=patience)
+    for first in range(0, len(ends), sends.PART):
+        await shard.settle(ends[first : first + sends.PART], now, patience=patience)

@@ -11,8 +11,8 @@ from bide.engines.redis.aio.shards import AsyncShards
 from bide.engines.redis.answers import Told, in_pieces, known, part_of, together
 from bide.engines.redis.failures import PARTS, RENEWAL
 from bide.engines.redis.namespace import Namespace
-from bide.engines.redis.protocol import sending
-from bide.engines.redis.spread import Generation
+from bide.engines.redis.protocol import sends
+from bide.engines.redis.topology import Generation
 from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown, Unavailable
 from bide.rounds import AsyncRound
 
@@ -91,7 +91,7 @@ class AsyncBatches:
         done. `brief`: a shard that does not answer is not asked at all.
         """
         spread, only = self._namespace.spread, self._shards.only
-        most = sending.LOT_PART if only is not None and type(items) is Ends else sending.PART
+        most = sends.LOT_PART if only is not None and type(items) is Ends else sends.PART
         if only is not None and len(items) <= most:  # the short way, that most take
             try:
                 told: list[Any] | ConfirmTimeout = await call(only, items)
@@ -148,7 +148,7 @@ class AsyncBatches:
 
     async def _shards_of(self, items: Sequence[T], shard_of: Callable[[T], int]) -> list[tuple[AsyncShard, list[int]]]:
         """Which of a batch go where. A shard that is not known may be new; if it is not, any other says that it has nothing."""
-        parts = sending.by_shard(items, shard_of)
+        parts = sends.by_shard(items, shard_of)
         shards = await self._shards.hear_of(parts)
         any_shard = min(shards.values(), key=lambda shard: shard.silent)
         return [(shards.get(number, any_shard), indexes) for number, indexes in parts.items()]

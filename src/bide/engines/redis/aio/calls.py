@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from bide.engines.redis.aio.connections import AsyncConnection, AsyncConnections
-from bide.engines.redis.confirming import Confirmation, check_disk
+from bide.engines.redis.confirm import Confirmation, check_disk
 from bide.engines.redis.failures import BRIEF, OtherSpread, TooOld, Unanswered, Unconfirmed, Unpinned, other_spread
 from bide.engines.redis.namespace import Namespace, check_events, check_eviction
 from bide.engines.redis.protocol import Text
 from bide.engines.redis.script import LOOKS, scripts
 from bide.engines.redis.server import AsyncServer, texts
-from bide.engines.redis.spread import Spread, plain
-from bide.engines.redis.spread import read as read_spread
+from bide.engines.redis.topology import Spread, plain
+from bide.engines.redis.topology import read as read_spread
 from bide.errors import BideError, ConfigError, ConfirmTimeout, OutcomeUnknown, Unavailable
 
 SPREAD = 5  # the place of how messages are spread, in what every script is told

@@ -40,7 +40,7 @@ from bide.engines.redis.aio.shards import AsyncShards
 from bide.engines.redis.aio.wakeup import WAKEUPS, AsyncWakeup
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.presence import HASTE
-from bide.engines.redis.protocol import delivering, sending
+from bide.engines.redis.protocol import claims, sends
 from bide.engines.results.aio import AsyncResults
 from bide.errors import Unavailable
 from bide.ids import lane, requests
@@ -133,7 +133,7 @@ class AsyncRedis(AsyncEngine):
         named = request if request is not None else self._new_request()
         woken = self._woken
         if only is not None:
-            in_turn = topics if len(topics) <= 1 else delivering.turned(topics, self._next())
+            in_turn = topics if len(topics) <= 1 else claims.turned(topics, self._next())
             claim = await only.claim(self._me, in_turn, limit, lease, named, now, woken=woken)
         else:
             claim = await self._around.claim(
@@ -170,7 +170,7 @@ class AsyncRedis(AsyncEngine):
             both, only = list(zip(refs, seen, strict=True)), self._opened().only
             if only is not None:  # what has gone to another shard meanwhile is gone
                 return await only.cancel_seen(both, now)
-            sending.check_together(refs)
+            sends.check_together(refs)
             return await self._divided().by_ref(both, refs, lambda shard, some: shard.cancel_seen(some, now), CancelResult.GONE)
         return await self._divided().by_ref(refs, refs, lambda shard, some: shard.cancel(some, now), CancelResult.GONE)
 
@@ -184,9 +184,9 @@ class AsyncRedis(AsyncEngine):
     ) -> list[RescheduleResult]:
         refs, shards = [move.ref for move in moves], self._opened()
         if condition is not None and shards.only is None:
-            sending.check_together([Ref(id=condition.id), *refs])
+            sends.check_together([Ref(id=condition.id), *refs])
         clock = max(shard.clock.known for shard in shards)
-        for move in moves if shards.only is None or len(moves) > sending.PART else ():  # before the first part is done
+        for move in moves if shards.only is None or len(moves) > sends.PART else ():  # before the first part is done
             check_delay(move.delay, move.at, max(clock, now or 0))
         return await self._divided().by_ref(
             moves, refs, lambda shard, some: shard.reschedule(some, condition, now), RescheduleResult.GONE
@@ -236,7 +236,7 @@ class AsyncRedis(AsyncEngine):
         self._opened()
 
         async def requeue(shard: AsyncShard, done: int, patience: float | None) -> Swept:
-            places = sending.Places(done, limit, delay, over)
+            places = sends.Places(done, limit, delay, over)
             return await shard.requeue(topic, ids, places, now, patience=patience)
 
         return await self._around.sweep(ids, requeue)

@@ -14,7 +14,7 @@ from bide.engines.redis.aio.shards import AsyncShards
 from bide.engines.redis.failures import OtherSpread
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.presence import HASTE
-from bide.engines.redis.protocol import counting, listing, sending
+from bide.engines.redis.protocol import sends, stored
 from bide.rounds import AsyncRound
 from bide.types import State, Stats
 
@@ -48,12 +48,12 @@ class AsyncLooks:
             with contextlib.suppress(OtherSpread, _Fewer):
                 spread = self._namespace.spread
                 there = {shard.number: shard for shard in self._shards if shard not in self._away}
-                page = listing.Listing(topic, state, limit, after, list(there), self._namespace.highest)
+                page = stored.Listing(topic, state, limit, after, list(there), self._namespace.highest)
                 while searches := page.searches():
                     by_search = [(there[each.shard], each) for each in searches]
                     await self._ask(by_search, lambda shard, each: shard.find(each, now, self._patience))
                     chosen = page.choose(searches)
-                    by_shard = sending.by_shard(chosen, lambda each: each.shard)
+                    by_shard = sends.by_shard(chosen, lambda each: each.shard)
                     parts = [(there[number], [chosen[i] for i in at]) for number, at in by_shard.items()]
                     told = await self._ask(parts, lambda shard, some: self._shown(shard, topic, some, now))
                     pairs = zip(by_shard.values(), told, strict=True)
@@ -63,12 +63,12 @@ class AsyncLooks:
                     return replace(page.page(), missing=self._missing(), refused=self._refused())
 
     async def _shown(
-        self, shard: AsyncShard, topic: str, found: Sequence[listing.Found], now: int | None
+        self, shard: AsyncShard, topic: str, found: Sequence[stored.Found], now: int | None
     ) -> list[Stored | None]:
         """In pieces, as no script does much."""
         told: list[Stored | None] = []
-        for first in range(0, len(found), sending.PART):
-            told += await shard.show(topic, found[first : first + sending.PART], now, self._patience)
+        for first in range(0, len(found), sends.PART):
+            told += await shard.show(topic, found[first : first + sends.PART], now, self._patience)
         return told
 
     async def stats(self, topic: str | None, but: Collection[str], window: Window | None, now: int | None) -> Stats:
@@ -82,10 +82,10 @@ class AsyncLooks:
                 for name, one in (both for each in found for both in each.items()):
                     told.setdefault(name, []).append(one)
         missing = self._missing()
-        topics = {} if topic is not None else {name: counting.together(each, {}, 0) for name, each in told.items()}
+        topics = {} if topic is not None else {name: stored.together(each, {}, 0) for name, each in told.items()}
         topics = {name: replace(each, missing=missing) for name, each in topics.items()}
         every = [one for each in told.values() for one in each]
-        return replace(counting.together(every, topics, window.parts if window else 0), missing=missing)
+        return replace(stored.together(every, topics, window.parts if window else 0), missing=missing)
 
     def _leave_out(self, shard: AsyncShard) -> None:
         """Also what else its server has: shards that this look has just heard of would be waited for as long again."""

@@ -11,9 +11,8 @@ from typing import Any
 
 import redis.exceptions as theirs
 
-from bide.engines.redis.astray import from_node, from_sentinel
 from bide.engines.redis.client import Address, sentinel_address
-from bide.engines.redis.failures import BRIEF, LOST, NodeRefused, SentinelRefused, absent, refused
+from bide.engines.redis.failures import BRIEF, LOST, NodeRefused, SentinelRefused, absent, from_node, from_sentinel, refused
 from bide.engines.redis.namespace import ServerClock
 from bide.engines.redis.server import AsyncServer, hasty
 from bide.engines.redis.topology import Place, Span, master_of, moved, slot_of, spans

@@ -16,8 +16,8 @@ from bide.engines.redis.answers import Told, in_pieces, sent_together
 from bide.engines.redis.failures import BRIEF, OtherSpread
 from bide.engines.redis.namespace import Namespace, by_name
 from bide.engines.redis.presence import HASTE
-from bide.engines.redis.protocol import sending
-from bide.engines.redis.spread import Generation, Spread
+from bide.engines.redis.protocol import sends
+from bide.engines.redis.topology import Generation, Spread
 from bide.errors import BideError, ConfigError, ConfirmTimeout, Unavailable
 from bide.ids import lane
 from bide.rounds import AsyncRound
@@ -162,7 +162,7 @@ class AsyncSends:
 
     def _parts(self, messages: Sequence[NewMessage], generation: Generation) -> list[tuple[int, list[int]]]:
         any_shard = self._any_shard(generation)
-        return sending.put_parts(messages, lambda new: self._namespace.shard_of(new, any_shard, generation))
+        return sends.put_parts(messages, lambda new: self._namespace.shard_of(new, any_shard, generation))
 
     def _any_shard(self, generation: Generation) -> int:
         """For what may be on any: the next one by turns, of those that answer."""

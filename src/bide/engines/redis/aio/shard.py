@@ -30,9 +30,9 @@ from bide.engines.redis.aio.calls import AsyncCalls
 from bide.engines.redis.aio.connections import AsyncConnections
 from bide.engines.redis.failures import BRIEF, Unanswered, Unconfirmed
 from bide.engines.redis.namespace import Lead, Namespace, ServerClock
-from bide.engines.redis.protocol import Arg, counting, delivering, listing, sending
+from bide.engines.redis.protocol import Arg, claims, sends, stored
 from bide.engines.redis.protocol.encoding import name_of
-from bide.engines.redis.spread import Spread
+from bide.engines.redis.topology import Spread
 from bide.errors import BideError, ConfigError, ConfirmTimeout, EngineError, OutcomeUnknown, Unavailable
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
@@ -157,7 +157,7 @@ class AsyncShard:
 
         Raises OtherSpread if messages are not spread as `planned`, so that others may take what is new.
         """
-        asked, salt = sending.put(messages), os.urandom(2)
+        asked, salt = sends.put(messages), os.urandom(2)
         try:
             reply = await self.calls.do(asked.verb, asked.args, now, salt=salt, planned=planned, **how)
         except Unanswered as lost:
@@ -166,10 +166,10 @@ class AsyncShard:
             ) from None
         except Unconfirmed as short:
             named = asked.operations(messages, self.number, short.lane, short.number)
-            done = sending.put_answer(asked, messages, self.number, salt, short.answer)
+            done = sends.put_answer(asked, messages, self.number, salt, short.answer)
             raise ConfirmTimeout(f"{short.sentence} {SAFE}", operations=named, done=done) from None
         # a shard that takes what is new knows of all
-        return sending.put_answer(asked, messages, self.number, salt, reply)  # type: ignore[return-value]
+        return sends.put_answer(asked, messages, self.number, salt, reply)  # type: ignore[return-value]
 
     async def put_known(
         self, messages: Sequence[NewMessage], planned: Spread, now: int | None, **how: Any
@@ -196,11 +196,11 @@ class AsyncShard:
         """
         asked = (me, request, str(lease), str(limit), str(keep), "1" if woken else "0")
         began = time.monotonic()
-        reply = delivering.ClaimReply(*await self.calls.do("claim", (*asked, *topics), now, patience=patience))
+        reply = claims.ClaimReply(*await self.calls.do("claim", (*asked, *topics), now, patience=patience))
         plan = partial(self._lead.plan, began, time.monotonic())
         self.now = int(reply.now)
         self.ahead = self.now - reply.wall
-        claim, unreadable = delivering.claim_answer(self.number, request, reply, plan)
+        claim, unreadable = claims.claim_answer(self.number, request, reply, plan)
         if unreadable:
             with contextlib.suppress(EngineError):  # they come back when their lease ends
                 await self.settle(unreadable, now, patience=patience)
@@ -224,29 +224,29 @@ class AsyncShard:
         return bool(awake)
 
     async def settle(self, ends: Sequence[End], now: int | None, *, patience: float | None = None) -> list[Ended]:
-        asked = delivering.settle(ends, self._namespace.dead_max(self.number))
+        asked = claims.settle(ends, self._namespace.dead_max(self.number))
         short = list[str]()
         reply = await self.calls.do("settle", asked.args, now, patience=patience, short=short)
-        ended = delivering.settle_answer(asked, len(ends), reply)
+        ended = claims.settle_answer(asked, len(ends), reply)
         return _but_for_refusals(ended, short) if short else ended
 
     async def extend(self, holds: Sequence[Hold], lease: int, now: int | None, *, patience: float | None = None) -> list[bool]:
-        groups, args = delivering.extend(holds, lease)
-        return delivering.extend_answer(groups, len(holds), await self.calls.do("extend", args, now, patience=patience))
+        groups, args = claims.extend(holds, lease)
+        return claims.extend_answer(groups, len(holds), await self.calls.do("extend", args, now, patience=patience))
 
     async def cancel(self, refs: Sequence[Ref], now: int | None) -> list[CancelResult]:
-        args, short = [len(refs), *sending.refs(refs, self.number)], list[str]()
-        results = sending.cancel_answer(await self.calls.do("cancel", args, now, short=short))
+        args, short = [len(refs), *sends.refs(refs, self.number)], list[str]()
+        results = sends.cancel_answer(await self.calls.do("cancel", args, now, short=short))
         return _but_for_refusals(results, short) if short else results
 
     async def cancel_seen(self, both: Sequence[tuple[Ref, Seen]], now: int | None) -> list[CancelResult]:
-        args, short = sending.seen(both, self.number), list[str]()
-        results = sending.cancel_answer(await self.calls.do("cancel_seen", args, now, short=short))
+        args, short = sends.seen(both, self.number), list[str]()
+        results = sends.cancel_answer(await self.calls.do("cancel_seen", args, now, short=short))
         return _but_for_refusals(results, short) if short else results
 
     async def reschedule(self, moves: Sequence[Move], condition: Condition | None, now: int | None) -> list[RescheduleResult]:
-        args, short = sending.reschedule(moves, condition, self.number), list[str]()
-        results = sending.reschedule_answer(await self.calls.do("reschedule", args, now, short=short))
+        args, short = sends.reschedule(moves, condition, self.number), list[str]()
+        results = sends.reschedule_answer(await self.calls.do("reschedule", args, now, short=short))
         return _but_for_refusals(results, short) if short else results
 
     async def tend(self, budget: int, ended_by: int | None, now: int | None, *, patience: float | None = None) -> Tended:
@@ -255,30 +255,30 @@ class AsyncShard:
         return Tended(returned, buried, expired, dropped, bool(more))
 
     async def get(self, refs: Sequence[Ref], now: int | None, patience: float | None = None) -> list[Stored | None]:
-        named = [sending.ref(each, self.number) for each in refs]
-        reading, leases = listing.Reading(named), listing.Leases(())
+        named = [sends.ref(each, self.number) for each in refs]
+        reading, leases = stored.Reading(named), stored.Leases(())
         for _ in range(TRIES):  # a message may end before its lease is found
             reading = await self._read(named, now, patience)
-            leases = listing.Leases(reading.leased().values())
+            leases = stored.Leases(reading.leased().values())
             while args := leases.args():
                 leases.hear(await self.calls.ask("lease_ends", args, now, patience=patience))
             if len(leases.found) == len(set(reading.leased().values())):
                 break
         return reading.stored(self.number, leases.found)
 
-    async def find(self, search: listing.Search, now: int | None, patience: float | None) -> None:
+    async def find(self, search: stored.Search, now: int | None, patience: float | None) -> None:
         while args := search.args():
             search.hear(await self.calls.ask(search.verb, args, now, patience=patience))
 
     async def show(
-        self, topic: str, found: Sequence[listing.Found], now: int | None, patience: float | None = None
+        self, topic: str, found: Sequence[stored.Found], now: int | None, patience: float | None = None
     ) -> list[Stored | None]:
         reading = await self._read([("id", each.topic, each.local, b"") for each in found], now, patience)
         pairs = zip(found, reading.told, strict=True)
-        return [listing.shown(each, topic, reading.now, told) for each, told in pairs]
+        return [stored.shown(each, topic, reading.now, told) for each, told in pairs]
 
-    async def _read(self, named: Sequence[Sequence[Arg]], now: int | None, patience: float | None = None) -> listing.Reading:
-        reading = listing.Reading(named)
+    async def _read(self, named: Sequence[Sequence[Arg]], now: int | None, patience: float | None = None) -> stored.Reading:
+        reading = stored.Reading(named)
         while args := reading.args():
             reading.hear(await self.calls.ask("get", args, now, patience=patience))
         return reading
@@ -291,20 +291,20 @@ class AsyncShard:
         else:
             known = map(bytes.decode, await self.calls.command("HKEYS", self.prefix + "topics", patience=patience))
             names = [each for each in known if each not in but]
-        counted = counting.Counting(names, window)
+        counted = stored.Counting(names, window)
         while args := counted.args():
             counted.hear(await self.calls.ask("stats", args, now, patience=patience))
         return counted.found
 
     async def requeue(
-        self, topic: str, ids: Sequence[str] | None, places: sending.Places, now: int | None, *, patience: float | None = None
+        self, topic: str, ids: Sequence[str] | None, places: sends.Places, now: int | None, *, patience: float | None = None
     ) -> Swept:
         pages: list[Sequence[str] | None] = [None] if ids is None else [*self._pages(ids)]
         did, short = Swept(0, False), list[str]()
         while pages:
             some = pages[0]
-            most = min(places.left - did.count, sending.PART)
-            which = [int(some is not None), *sending.named_dead(some or ())]
+            most = min(places.left - did.count, sends.PART)
+            which = [int(some is not None), *sends.named_dead(some or ())]
             args = [topic, *places.args(did.count), most, *which]
             try:
                 _, count, more, keyless = await self.calls.do("requeue", args, now, patience=patience, short=short)
@@ -326,7 +326,7 @@ class AsyncShard:
     def _pages(self, ids: Sequence[str]) -> list[Sequence[str]]:
         """The ids that are of this shard, in parts."""
         own = [id for id in ids if name_of(id).shard == self.number]
-        return [own[i : i + sending.PART] for i in range(0, len(own), sending.PART)]
+        return [own[i : i + sends.PART] for i in range(0, len(own), sends.PART)]
 
     async def purge_dead(
         self, topic: str, ids: Sequence[str], limit: int, now: int | None, *, patience: float | None = None
@@ -334,7 +334,7 @@ class AsyncShard:
         """Drop the dead letters that have these ids."""
         pages, did, short = self._pages(ids), Swept(0, False), list[str]()
         while pages and not did.more:
-            args = [topic, limit - did.count, *sending.named_dead(pages.pop(0))]
+            args = [topic, limit - did.count, *sends.named_dead(pages.pop(0))]
             try:
                 _, count, more = await self.calls.do("purge_dead", args, now, patience=patience, short=short)
             except BideError as error:

@@ -10,14 +10,13 @@ from bide.engines.redis.aio.connections import AsyncConnections
 from bide.engines.redis.aio.nodes import AsyncCluster, AsyncRoute, AsyncSentinels
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.client import Address
-from bide.engines.redis.confirming import confirmation
+from bide.engines.redis.confirm import confirmation
 from bide.engines.redis.failures import BRIEF, OtherSpread, other_spread
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.presence import HASTE
 from bide.engines.redis.server import AsyncServer
-from bide.engines.redis.spread import Generation, Spread
-from bide.engines.redis.spread import read as read_spread
-from bide.engines.redis.topology import likely_tags, slot_of, well_placed
+from bide.engines.redis.topology import Generation, Spread, likely_tags, slot_of, well_placed
+from bide.engines.redis.topology import read as read_spread
 from bide.errors import ConfigError, ConfirmTimeout, EngineError, OutcomeUnknown, Unavailable
 from bide.rounds import AsyncAside, AsyncRound
 from bide.wakeable import AsyncSignal

@@ -3,8 +3,8 @@
 import copy
 
 from bide.engines.base import Finding
-from bide.engines.redis.doctor import cluster, sentinels, single
-from bide.engines.redis.doctor.given import sentinels_of
+from bide.engines.redis.doctor import cluster, sentinels, servers
+from bide.engines.redis.doctor.sentinels import sentinels_of
 from bide.engines.redis.namespace import Namespace
 
 
@@ -13,7 +13,7 @@ def examine(namespace: Namespace) -> list[Finding]:
         return cluster.examine(namespace)
     watched = sentinels_of(namespace.address)
     if watched is None:
-        return single.examine(namespace)
+        return servers.examine(namespace)
     found = copy.copy(namespace)
     found.address, asked = watched
     return sentinels.examine(found, asked)

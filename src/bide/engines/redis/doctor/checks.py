@@ -9,7 +9,7 @@ import redis.exceptions as theirs
 
 from bide.core.formats import plural, size, span
 from bide.engines.base import Finding
-from bide.engines.redis.doctor.look import Look, refusal, text_of
+from bide.engines.redis.doctor.visits import Look, refusal, text_of
 from bide.engines.redis.failures import layout_advice
 from bide.engines.redis.namespace import check_events
 from bide.engines.redis.protocol.encoding import LAYOUT, SPREAD

@@ -5,12 +5,11 @@ from collections.abc import Iterator, Sequence
 
 from bide.core.formats import plural
 from bide.engines.base import Finding
-from bide.engines.redis import astray
+from bide.engines.redis import failures
 from bide.engines.redis.client import Address
 from bide.engines.redis.doctor import copies, servers, slots
-from bide.engines.redis.doctor.look import Look
-from bide.engines.redis.doctor.view import View, state, view_of
-from bide.engines.redis.doctor.visits import BRIEF, Refusal, Stop, Told, Visits, answers_to, merged
+from bide.engines.redis.doctor.slots import View, state, view_of
+from bide.engines.redis.doctor.visits import BRIEF, Look, Refusal, Stop, Told, Visits, answers_to, merged
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.topology import SLOTS
 
@@ -61,7 +60,7 @@ def _strange(address: Address, seeds: Sequence[Told]) -> Iterator[tuple[str, Fin
         if each.lost is not None:
             yield each.where, each.lost
         elif refused is not None:
-            why = astray.from_node(address.shown, refused.error)
+            why = failures.from_node(address.shown, refused.error)
             yield each.where, Finding("cluster", f"not known: {refused}", "bad", str(why or "see `bide doctor --acl`"))
 
 

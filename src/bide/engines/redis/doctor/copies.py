@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from bide.core.formats import size
 from bide.engines.base import Finding
-from bide.engines.redis.confirming import check_disk, confirmation
+from bide.engines.redis.confirm import check_disk, confirmation
 from bide.engines.redis.doctor.visits import Refusal, Told
 from bide.engines.redis.topology import Place
 from bide.errors import ConfigError

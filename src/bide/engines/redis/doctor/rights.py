@@ -7,8 +7,8 @@ import redis.exceptions as theirs
 
 from bide.engines.base import Finding
 from bide.engines.redis.client import Address, Wake
-from bide.engines.redis.doctor.look import Look, text_of
-from bide.engines.redis.sample_calls import CALLS, KEY, POLLS
+from bide.engines.redis.doctor.visits import Look, text_of
+from bide.engines.redis.script import CALLS, KEY, POLLS
 
 Role: TypeAlias = Literal["producer", "worker"]
 

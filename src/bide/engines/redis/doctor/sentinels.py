@@ -3,18 +3,50 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from bide.core.formats import plural, span
 from bide.engines.base import Finding
-from bide.engines.redis import astray
-from bide.engines.redis.client import Address
+from bide.engines.redis import failures
+from bide.engines.redis.client import Address, Secret, of_url, parameters, scheme_of, sentinel_address
 from bide.engines.redis.doctor import copies, servers
 from bide.engines.redis.doctor.visits import BRIEF, Refusal, Stop, Told, Visits, answers_to, fields, merged
 from bide.engines.redis.failures import SENTINEL_LOGIN
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.server import TIMEOUTS
 from bide.engines.redis.topology import Place, master_of
+
+
+def sentinels_of(address: Address) -> tuple[Address, Address] | None:
+    """How the servers of the data and how the Sentinels are reached; None when there are no Sentinels."""
+    if address.service:
+        return address, sentinel_address(address)
+    pool = getattr(address.client.given, "connection_pool", None)
+    manager = getattr(pool, "sentinel_manager", None)
+    if pool is None or manager is None:
+        return None
+    pools = [each.connection_pool for each in manager.sentinels]
+    seeds = tuple(Place(each.connection_kwargs["host"], int(each.connection_kwargs["port"])) for each in pools)
+    data = msgspec.structs.replace(
+        address, client=_plain(address.client.scheme, pool.connection_kwargs), seeds=seeds, service=str(pool.service_name)
+    )
+    taken = pools[0].connection_kwargs
+    password = taken.get("password")
+    asked = msgspec.structs.replace(
+        sentinel_address(data),
+        client=_plain(scheme_of(pools[0].connection_class), taken),
+        username=taken.get("username"),
+        password=Secret(password) if password else None,
+    )
+    return data, asked
+
+
+def _plain(scheme: str, taken: Any) -> Any:
+    """Connections as the client makes them, but of redis-py's usual class, and sync."""
+    known = parameters(of_url(scheme, {}).connection_class("sync"))
+    return of_url(scheme, {name: value for name, value in taken.items() if name in known})
+
 
 DOWN = ("s_down", "o_down", "disconnected")
 FEW = 3  # with fewer, one that is away stops every failover
@@ -57,7 +89,7 @@ def _strange(address: Address, told: Sequence[Told]) -> Iterator[tuple[str, Find
             continue
         answer = each.answers["master"]
         services = sorted(fields(row).get("name", "") for row in _listed(each, "masters"))
-        why = astray.from_sentinel(address.shown, address.service, answer.error)
+        why = failures.from_sentinel(address.shown, address.service, answer.error)
         known = f"correct the URL: known are {', '.join(services)}" if services else ""
         advice = known or str(why or "see `bide doctor --acl`")
         yield each.where, Finding("sentinels", f"{address.service} is not known: {answer}", "bad", advice)

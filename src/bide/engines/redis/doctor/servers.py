@@ -1,16 +1,18 @@
-"""All checks of one server that holds shards, and what else is asked of each server."""
+"""One server or several, as a plain URL names them, also behind a proxy; and what is looked at in each."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import redis.exceptions as theirs
 
+from bide.core.formats import plural
 from bide.engines.base import Finding
-from bide.engines.redis.doctor import checks, rights
-from bide.engines.redis.doctor.look import Look, refusal, text_of
-from bide.engines.redis.doctor.visits import Refusal, Stop, Told, Visits
+from bide.engines.redis import failures
+from bide.engines.redis.doctor import checks, copies, rights
+from bide.engines.redis.doctor.visits import Look, Refusal, Stop, Told, Visits, answers_to, fields, merged, refusal, text_of
 from bide.engines.redis.namespace import Namespace
-from bide.engines.redis.spread import Spread, read
+from bide.engines.redis.topology import Spread, read
 
 Check = Callable[[Look], Iterator[Finding]]
 CHECKS: Mapping[str, Check] = {
@@ -64,3 +66,139 @@ def checked(look: Look, name: str, check: Check) -> list[Finding]:
     except theirs.ResponseError as error:
         found.append(Finding(name, f"not known: {refusal(look, error)}"))
     return found
+
+
+ASKED = 4  # times: a proxy that sends a key somewhere else each time is found out
+INFO = "return redis.call('INFO')"
+UNSEEN = "rights, persistence, replicas, clocks, slow scripts, connections: ask each server at its own address"
+UNKNOWN = "with Twemproxy, a hash such as murmur and several shards a server spread them"
+TORN = (
+    "the keys of a shard must stay on one server, or messages are not found again: set the proxy's distribution to ketama or "
+    "modula, and its hash_tag to {}"
+)
+PILED = (
+    "one server does most of the work: see that the proxy names several servers and that its hash spreads keys, as murmur "
+    "does; then `bide reshard` to another number of shards gives them new names, which spread"
+)
+
+
+def examine_proxied(visits: Visits, namespace: Namespace) -> list[Finding]:
+    """Nothing if no proxy is in between: then the server itself tells which one it is."""
+    if namespace.address.wake != "poll":
+        return []
+    stop = Stop(namespace.address, None, namespace.live)
+    [itself] = visits.all([stop], answers_to(info=("INFO",)))
+    if "run_id" in _fields(itself.answers.get("info", "")):
+        return []
+    [told] = visits.all([stop], _ask_through)
+    found: list[Finding] = told.answers.get("found", [])
+    if itself.lost is None and not told.answers.get("servers"):  # a server that does not tell which one it is
+        return []
+    return [*found, told.lost] if found and told.lost else found
+
+
+def _ask_through(look: Look, told: Told) -> None:
+    infos: dict[str, Mapping[str, str]] = {}  # by their run ids
+    there: dict[str, list[int]] = {}
+    torn: list[int] = []
+    silent: dict[str, list[int]] = {}  # by why they can't be asked
+    for shard in look.shards:
+        try:
+            told_of = [_fields(look.ask("EVAL", INFO, 1, f"{look.namespace.prefix(shard)}meta")) for _ in range(ASKED)]
+        except theirs.ResponseError as error:
+            silent.setdefault(refusal(look, error), []).append(shard)
+            continue
+        info = told_of[0]
+        if "run_id" not in info:
+            silent.setdefault("INFO has no run_id", []).append(shard)
+            continue
+        if len({each.get("run_id") for each in told_of}) > 1:
+            torn.append(shard)
+        name = f"port {info.get('tcp_port')}, run id {info['run_id'][:8]}"
+        infos[name] = info
+        there.setdefault(name, []).append(shard)
+    each_tells: list[tuple[str, Finding]] = []
+    for name, info in infos.items():
+        one = Look(look.namespace, look.server, None, there[name], name, info=info)
+        for check in (checks.server, checks.memory, checks.eviction):
+            each_tells += [(name, finding) for finding in check(one)]
+    told.answers["servers"] = len(infos)
+    told.answers["found"] = [
+        Finding("mode", f"a proxy; {plural(len(infos), 'server')} behind it {'has' if len(infos) == 1 else 'have'} shards"),
+        *checked(look, "layout", checks.layout),
+        *merged(each_tells),
+        *([Finding("shards", f"on one server now and on another then: {_named(torn)}", "bad", TORN)] if torn else []),
+        *_spread(there, silent),
+        Finding("not seen", UNSEEN),
+    ]
+
+
+def _spread(there: Mapping[str, Sequence[int]], silent: Mapping[str, Sequence[int]]) -> Iterator[Finding]:
+    """How the shards lie, as far as that is known; it is odd when one server has more than two thirds of several."""
+    for why, shards in silent.items():
+        yield Finding("shards", f"where these are is not known: {_named(shards)}: {why}", "warn", UNKNOWN)
+    lies = [f"{_named(shards)} on {name}" for name, shards in there.items()]
+    sizes = [len(shards) for shards in there.values()]
+    if lies and sum(sizes) > 1 and 3 * max(sizes) > 2 * sum(sizes):
+        yield Finding("shards", f"{sum(sizes)}: {'; '.join(lies)}", "warn", PILED)
+    elif lies:
+        yield Finding("shards", f"{sum(sizes)}: {'; '.join(lies)}")
+
+
+def _named(shards: Sequence[int]) -> str:
+    return ", ".join(map(str, shards))
+
+
+def _fields(info: bytes | str) -> Mapping[str, str]:
+    return dict(line.split(":", 1) for line in text_of(info).splitlines() if ":" in line)
+
+
+def examine(namespace: Namespace) -> list[Finding]:
+    namespace = copy.copy(namespace)  # the queue learns for itself how it is spread
+    visits = Visits(namespace)
+    learn(visits, namespace, Stop(namespace.server_of(0)))
+    if behind := examine_proxied(visits, namespace):
+        return behind
+    stops = [
+        Stop(address, None, [shard for shard in namespace.live if namespace.server_of(shard) == address])
+        for address in dict.fromkeys(map(namespace.server_of, namespace.live))
+    ]
+    told = visits.all(stops, _ask)
+    for stop, master in zip(stops, told, strict=True):
+        told_of = copies.places(master) if stop.address.client.scheme != "unix" and master.info.get("role") == "master" else []
+        replicas = visits.all([Stop(stop.address, place) for place in told_of], ask)
+        if "elsewhere" not in master.answers:
+            master.findings += copies.check(master, replicas, "", namespace.confirm)
+    return merged(_all(told))
+
+
+def _all(told: list[Told]) -> Iterator[tuple[str, Finding]]:
+    for each in told:
+        yield from ((each.where, finding) for finding in each.findings)
+        if each.lost is not None:
+            yield each.where, each.lost
+
+
+def _ask(look: Look, told: Told) -> None:
+    mode = look.info.get("redis_mode", look.info.get("server_mode", "standalone"))  # the second is Valkey's
+    advice = _to_cluster(look) if mode == "cluster" else _to_sentinels(look) if mode == "sentinel" else ""
+    found = Finding("mode", mode, "bad" if advice else "ok", advice)
+    if advice:  # nothing else that it could tell would be of use
+        told.findings += [*checked(look, "server", CHECKS["server"]), found]
+        told.answers["elsewhere"] = advice
+        return
+    ask(look, told)
+    told.findings.insert(1, found)
+
+
+def _to_cluster(look: Look) -> str:
+    return f"it has a part of the keys only: {failures.to_cluster(look.server.shown)}"
+
+
+def _to_sentinels(look: Look) -> str:
+    try:
+        services = [fields(each).get("name", "") for each in look.ask("SENTINEL", "MASTERS")]
+    except theirs.ResponseError:
+        services = []
+    instead = " or ".join(failures.to_sentinels(look.server.shown, text_of(each)) for each in services or ["SERVICE"])
+    return f"it only watches servers: {instead}"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from bide.engines.base import Claimed, NewMessage, Stored, claim_time
-from bide.engines.debounce import marked
+from bide.engines.if_exists import marked
 from bide.engines.stored import read_headers, records_of
 from bide.types import State
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from bide.engines.gates import AGAIN_MS, TURN_MS, Called, Entered, Entry, Held, Recalled, Spend, Spent
 from bide.engines.redis.protocol import Arg
-from bide.engines.redis.protocol.sending import PART
+from bide.engines.redis.protocol.sends import PART
 
 T = TypeVar("T")
 WANT = 1_000  # instants that one script takes

@@ -13,7 +13,7 @@ from typing import Any
 
 import redis.exceptions as theirs
 
-from bide.engines.redis.confirming import AT_ONCE, SURE, Confirmation, syncs_at_once, touch
+from bide.engines.redis.confirm import AT_ONCE, SURE, Confirmation, syncs_at_once, touch
 from bide.engines.redis.failures import (
     LOST,
     OtherSpread,

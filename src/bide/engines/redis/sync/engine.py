@@ -30,7 +30,7 @@ from bide.engines.base import (
 from bide.engines.gates.sync import Gates
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.presence import HASTE
-from bide.engines.redis.protocol import delivering, sending
+from bide.engines.redis.protocol import claims, sends
 from bide.engines.redis.sync.around import Around
 from bide.engines.redis.sync.batches import Batches
 from bide.engines.redis.sync.gates import RedisGates
@@ -133,7 +133,7 @@ class Redis(Engine):
         named = request if request is not None else self._new_request()
         woken = self._woken
         if only is not None:
-            in_turn = topics if len(topics) <= 1 else delivering.turned(topics, self._next())
+            in_turn = topics if len(topics) <= 1 else claims.turned(topics, self._next())
             claim = only.claim(self._me, in_turn, limit, lease, named, now, woken=woken)
         else:
             claim = self._around.claim(topics, limit, lease, named, now, self._next(), again=request is not None, woken=woken)
@@ -166,7 +166,7 @@ class Redis(Engine):
             both, only = list(zip(refs, seen, strict=True)), self._opened().only
             if only is not None:  # what has gone to another shard meanwhile is gone
                 return only.cancel_seen(both, now)
-            sending.check_together(refs)
+            sends.check_together(refs)
             return self._divided().by_ref(both, refs, lambda shard, some: shard.cancel_seen(some, now), CancelResult.GONE)
         return self._divided().by_ref(refs, refs, lambda shard, some: shard.cancel(some, now), CancelResult.GONE)
 
@@ -180,9 +180,9 @@ class Redis(Engine):
     ) -> list[RescheduleResult]:
         refs, shards = [move.ref for move in moves], self._opened()
         if condition is not None and shards.only is None:
-            sending.check_together([Ref(id=condition.id), *refs])
+            sends.check_together([Ref(id=condition.id), *refs])
         clock = max(shard.clock.known for shard in shards)
-        for move in moves if shards.only is None or len(moves) > sending.PART else ():  # before the first part is done
+        for move in moves if shards.only is None or len(moves) > sends.PART else ():  # before the first part is done
             check_delay(move.delay, move.at, max(clock, now or 0))
         return self._divided().by_ref(
             moves, refs, lambda shard, some: shard.reschedule(some, condition, now), RescheduleResult.GONE
@@ -230,7 +230,7 @@ class Redis(Engine):
         self._opened()
 
         def requeue(shard: Shard, done: int, patience: float | None) -> Swept:
-            places = sending.Places(done, limit, delay, over)
+            places = sends.Places(done, limit, delay, over)
             return shard.requeue(topic, ids, places, now, patience=patience)
 
         return self._around.sweep(ids, requeue)

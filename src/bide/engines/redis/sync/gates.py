@@ -15,10 +15,10 @@ from bide.engines.gates.sync import Gates
 from bide.engines.redis.answers import Told, in_pieces, together
 from bide.engines.redis.failures import BRIEF, PARTS, RENEWAL, OtherSpread
 from bide.engines.redis.namespace import Namespace, by_name
-from bide.engines.redis.protocol import gating, sending
-from bide.engines.redis.spread import Spread
+from bide.engines.redis.protocol import gating, sends
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
+from bide.engines.redis.topology import Spread
 from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.rounds import Round
 
@@ -131,7 +131,7 @@ class RedisGates(Gates):
                 assert spread is not None, "it is known once the engine is open"
                 for generation in spread.generations:
                     asked = left
-                    by_shard = sending.by_shard(asked, lambda i, within=generation: by_name("", gates[i], within))  # type: ignore[misc]
+                    by_shard = sends.by_shard(asked, lambda i, within=generation: by_name("", gates[i], within))  # type: ignore[misc]
                     for number, at in by_shard.items():
                         failed = False
                         for some in gating.runs([asked[i] for i in at], size_of):

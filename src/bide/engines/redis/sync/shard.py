@@ -28,11 +28,11 @@ from bide.engines.base import (
 )
 from bide.engines.redis.failures import BRIEF, Unanswered, Unconfirmed
 from bide.engines.redis.namespace import Lead, Namespace, ServerClock
-from bide.engines.redis.protocol import Arg, counting, delivering, listing, sending
+from bide.engines.redis.protocol import Arg, claims, sends, stored
 from bide.engines.redis.protocol.encoding import name_of
-from bide.engines.redis.spread import Spread
 from bide.engines.redis.sync.calls import Calls
 from bide.engines.redis.sync.connections import Connections
+from bide.engines.redis.topology import Spread
 from bide.errors import BideError, ConfigError, ConfirmTimeout, EngineError, OutcomeUnknown, Unavailable
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
@@ -155,7 +155,7 @@ class Shard:
 
         Raises OtherSpread if messages are not spread as `planned`, so that others may take what is new.
         """
-        asked, salt = sending.put(messages), os.urandom(2)
+        asked, salt = sends.put(messages), os.urandom(2)
         try:
             reply = self.calls.do(asked.verb, asked.args, now, salt=salt, planned=planned, **how)
         except Unanswered as lost:
@@ -164,10 +164,10 @@ class Shard:
             ) from None
         except Unconfirmed as short:
             named = asked.operations(messages, self.number, short.lane, short.number)
-            done = sending.put_answer(asked, messages, self.number, salt, short.answer)
+            done = sends.put_answer(asked, messages, self.number, salt, short.answer)
             raise ConfirmTimeout(f"{short.sentence} {SAFE}", operations=named, done=done) from None
         # a shard that takes what is new knows of all
-        return sending.put_answer(asked, messages, self.number, salt, reply)  # type: ignore[return-value]
+        return sends.put_answer(asked, messages, self.number, salt, reply)  # type: ignore[return-value]
 
     def put_known(self, messages: Sequence[NewMessage], planned: Spread, now: int | None, **how: Any) -> list[Sent | None]:
         """The same of a shard that empties itself: None for what it knows nothing of."""
@@ -192,11 +192,11 @@ class Shard:
         """
         asked = (me, request, str(lease), str(limit), str(keep), "1" if woken else "0")
         began = time.monotonic()
-        reply = delivering.ClaimReply(*self.calls.do("claim", (*asked, *topics), now, patience=patience))
+        reply = claims.ClaimReply(*self.calls.do("claim", (*asked, *topics), now, patience=patience))
         plan = partial(self._lead.plan, began, time.monotonic())
         self.now = int(reply.now)
         self.ahead = self.now - reply.wall
-        claim, unreadable = delivering.claim_answer(self.number, request, reply, plan)
+        claim, unreadable = claims.claim_answer(self.number, request, reply, plan)
         if unreadable:
             with contextlib.suppress(EngineError):  # they come back when their lease ends
                 self.settle(unreadable, now, patience=patience)
@@ -220,29 +220,29 @@ class Shard:
         return bool(awake)
 
     def settle(self, ends: Sequence[End], now: int | None, *, patience: float | None = None) -> list[Ended]:
-        asked = delivering.settle(ends, self._namespace.dead_max(self.number))
+        asked = claims.settle(ends, self._namespace.dead_max(self.number))
         short = list[str]()
         reply = self.calls.do("settle", asked.args, now, patience=patience, short=short)
-        ended = delivering.settle_answer(asked, len(ends), reply)
+        ended = claims.settle_answer(asked, len(ends), reply)
         return _but_for_refusals(ended, short) if short else ended
 
     def extend(self, holds: Sequence[Hold], lease: int, now: int | None, *, patience: float | None = None) -> list[bool]:
-        groups, args = delivering.extend(holds, lease)
-        return delivering.extend_answer(groups, len(holds), self.calls.do("extend", args, now, patience=patience))
+        groups, args = claims.extend(holds, lease)
+        return claims.extend_answer(groups, len(holds), self.calls.do("extend", args, now, patience=patience))
 
     def cancel(self, refs: Sequence[Ref], now: int | None) -> list[CancelResult]:
-        args, short = [len(refs), *sending.refs(refs, self.number)], list[str]()
-        results = sending.cancel_answer(self.calls.do("cancel", args, now, short=short))
+        args, short = [len(refs), *sends.refs(refs, self.number)], list[str]()
+        results = sends.cancel_answer(self.calls.do("cancel", args, now, short=short))
         return _but_for_refusals(results, short) if short else results
 
     def cancel_seen(self, both: Sequence[tuple[Ref, Seen]], now: int | None) -> list[CancelResult]:
-        args, short = sending.seen(both, self.number), list[str]()
-        results = sending.cancel_answer(self.calls.do("cancel_seen", args, now, short=short))
+        args, short = sends.seen(both, self.number), list[str]()
+        results = sends.cancel_answer(self.calls.do("cancel_seen", args, now, short=short))
         return _but_for_refusals(results, short) if short else results
 
     def reschedule(self, moves: Sequence[Move], condition: Condition | None, now: int | None) -> list[RescheduleResult]:
-        args, short = sending.reschedule(moves, condition, self.number), list[str]()
-        results = sending.reschedule_answer(self.calls.do("reschedule", args, now, short=short))
+        args, short = sends.reschedule(moves, condition, self.number), list[str]()
+        results = sends.reschedule_answer(self.calls.do("reschedule", args, now, short=short))
         return _but_for_refusals(results, short) if short else results
 
     def tend(self, budget: int, ended_by: int | None, now: int | None, *, patience: float | None = None) -> Tended:
@@ -251,30 +251,30 @@ class Shard:
         return Tended(returned, buried, expired, dropped, bool(more))
 
     def get(self, refs: Sequence[Ref], now: int | None, patience: float | None = None) -> list[Stored | None]:
-        named = [sending.ref(each, self.number) for each in refs]
-        reading, leases = listing.Reading(named), listing.Leases(())
+        named = [sends.ref(each, self.number) for each in refs]
+        reading, leases = stored.Reading(named), stored.Leases(())
         for _ in range(TRIES):  # a message may end before its lease is found
             reading = self._read(named, now, patience)
-            leases = listing.Leases(reading.leased().values())
+            leases = stored.Leases(reading.leased().values())
             while args := leases.args():
                 leases.hear(self.calls.ask("lease_ends", args, now, patience=patience))
             if len(leases.found) == len(set(reading.leased().values())):
                 break
         return reading.stored(self.number, leases.found)
 
-    def find(self, search: listing.Search, now: int | None, patience: float | None) -> None:
+    def find(self, search: stored.Search, now: int | None, patience: float | None) -> None:
         while args := search.args():
             search.hear(self.calls.ask(search.verb, args, now, patience=patience))
 
     def show(
-        self, topic: str, found: Sequence[listing.Found], now: int | None, patience: float | None = None
+        self, topic: str, found: Sequence[stored.Found], now: int | None, patience: float | None = None
     ) -> list[Stored | None]:
         reading = self._read([("id", each.topic, each.local, b"") for each in found], now, patience)
         pairs = zip(found, reading.told, strict=True)
-        return [listing.shown(each, topic, reading.now, told) for each, told in pairs]
+        return [stored.shown(each, topic, reading.now, told) for each, told in pairs]
 
-    def _read(self, named: Sequence[Sequence[Arg]], now: int | None, patience: float | None = None) -> listing.Reading:
-        reading = listing.Reading(named)
+    def _read(self, named: Sequence[Sequence[Arg]], now: int | None, patience: float | None = None) -> stored.Reading:
+        reading = stored.Reading(named)
         while args := reading.args():
             reading.hear(self.calls.ask("get", args, now, patience=patience))
         return reading
@@ -287,20 +287,20 @@ class Shard:
         else:
             known = map(bytes.decode, self.calls.command("HKEYS", self.prefix + "topics", patience=patience))
             names = [each for each in known if each not in but]
-        counted = counting.Counting(names, window)
+        counted = stored.Counting(names, window)
         while args := counted.args():
             counted.hear(self.calls.ask("stats", args, now, patience=patience))
         return counted.found
 
     def requeue(
-        self, topic: str, ids: Sequence[str] | None, places: sending.Places, now: int | None, *, patience: float | None = None
+        self, topic: str, ids: Sequence[str] | None, places: sends.Places, now: int | None, *, patience: float | None = None
     ) -> Swept:
         pages: list[Sequence[str] | None] = [None] if ids is None else [*self._pages(ids)]
         did, short = Swept(0, False), list[str]()
         while pages:
             some = pages[0]
-            most = min(places.left - did.count, sending.PART)
-            which = [int(some is not None), *sending.named_dead(some or ())]
+            most = min(places.left - did.count, sends.PART)
+            which = [int(some is not None), *sends.named_dead(some or ())]
             args = [topic, *places.args(did.count), most, *which]
             try:
                 _, count, more, keyless = self.calls.do("requeue", args, now, patience=patience, short=short)
@@ -322,7 +322,7 @@ class Shard:
     def _pages(self, ids: Sequence[str]) -> list[Sequence[str]]:
         """The ids that are of this shard, in parts."""
         own = [id for id in ids if name_of(id).shard == self.number]
-        return [own[i : i + sending.PART] for i in range(0, len(own), sending.PART)]
+        return [own[i : i + sends.PART] for i in range(0, len(own), sends.PART)]
 
     def purge_dead(
         self, topic: str, ids: Sequence[str], limit: int, now: int | None, *, patience: float | None = None
@@ -330,7 +330,7 @@ class Shard:
         """Drop the dead letters that have these ids."""
         pages, did, short = self._pages(ids), Swept(0, False), list[str]()
         while pages and not did.more:
-            args = [topic, limit - did.count, *sending.named_dead(pages.pop(0))]
+            args = [topic, limit - did.count, *sends.named_dead(pages.pop(0))]
             try:
                 _, count, more = self.calls.do("purge_dead", args, now, patience=patience, short=short)
             except BideError as error:

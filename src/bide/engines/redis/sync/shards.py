@@ -7,17 +7,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from bide.engines.redis.client import Address
-from bide.engines.redis.confirming import confirmation
+from bide.engines.redis.confirm import confirmation
 from bide.engines.redis.failures import BRIEF, OtherSpread, other_spread
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.presence import HASTE
 from bide.engines.redis.server import Server
-from bide.engines.redis.spread import Generation, Spread
-from bide.engines.redis.spread import read as read_spread
 from bide.engines.redis.sync.connections import Connections
 from bide.engines.redis.sync.nodes import Cluster, Route, Sentinels
 from bide.engines.redis.sync.shard import Shard
-from bide.engines.redis.topology import likely_tags, slot_of, well_placed
+from bide.engines.redis.topology import Generation, Spread, likely_tags, slot_of, well_placed
+from bide.engines.redis.topology import read as read_spread
 from bide.errors import ConfigError, ConfirmTimeout, EngineError, OutcomeUnknown, Unavailable
 from bide.rounds import Aside, Round
 from bide.wakeable import Signal

@@ -14,8 +14,8 @@ from pamqp.commands import Basic
 
 from bide.engines.rabbitmq import label
 from bide.engines.rabbitmq.aio import topology
-from bide.engines.rabbitmq.aio.ending import AsyncEndings
-from bide.engines.rabbitmq.aio.sending import AsyncSender
+from bide.engines.rabbitmq.aio.ends import AsyncEndings
+from bide.engines.rabbitmq.aio.send import AsyncSender
 from bide.engines.rabbitmq.failures import told
 from bide.engines.rabbitmq.holdings import Arrived, Held, Holdings
 from bide.engines.rabbitmq.ladder import Names

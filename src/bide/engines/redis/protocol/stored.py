@@ -1,4 +1,4 @@
-"""Pages of what is stored: which messages come next on each shard, and what is stored about those of a page.
+"""Counts and pages of what is stored: what the scripts are told, and what they answer.
 
 A page is found first, by scripts that tell only when a message is due and its id, and then shown. Messages come by stage,
 instant, shard and id: pending ones and leased ones by due time, dead ones by when they died. The ids of one due time are
@@ -9,11 +9,59 @@ from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct
 from typing import Any, NamedTuple
 
-from bide.engines.base import Scanned, Stored
+from bide.engines.base import Scanned, Stored, Window, total
 from bide.engines.redis.protocol import Arg
 from bide.engines.redis.protocol.encoding import LOCAL, NO_LEASE, Lease, full_id, stored
 from bide.errors import BadOption
-from bide.types import State
+from bide.types import State, Stats
+
+TOPICS = 50  # that one script is asked to count at most
+
+
+class Counting:
+    """Counts of topics, which may take several scripts. All of them count at the time of the first."""
+
+    def __init__(self, topics: Iterable[str], window: Window | None) -> None:
+        self._left: list[str] = list(topics)
+        self._window: Sequence[int] = (window.start, window.end, window.parts) if window else (0, 0, 0)
+        self._at: int | None = None
+        self._mark: bytes = b""
+        self.found: dict[str, Stats] = {}
+
+    def args(self) -> list[Arg] | None:
+        """What to ask next; None when all is counted."""
+        if not self._left:
+            return None
+        return ["" if self._at is None else self._at, *self._window, self._mark, *self._left[:TOPICS]]
+
+    def hear(self, reply: Sequence[Any]) -> None:
+        now, counted, self._mark = reply
+        self._at = int(now) if self._at is None else self._at
+        for told in counted:
+            topic = self._left.pop(0)
+            if told:
+                self.found[topic] = _stats(self._at, told)
+
+
+def _stats(now: int, told: Sequence[Any]) -> Stats:
+    scheduled, ready, leased, dead, dropped, paused, oldest, following, timeline = told
+    return Stats(
+        scheduled=scheduled,
+        ready=ready,
+        leased=leased,
+        dead=dead,
+        dead_dropped=dropped,
+        paused=bool(paused),
+        oldest_overdue=(now - int(oldest)) / 1000 if oldest else None,
+        next_due=int(following) if following else None,
+        timeline=timeline,
+    )
+
+
+def together(each: Sequence[Stats], topics: Mapping[str, Stats], parts: int) -> Stats:
+    """Counts of several: of all topics, or of one topic's shards."""
+    return total(each, topics, [sum(one.timeline[i] for one in each) for i in range(parts)])
+
 
 PENDING, LEASED, DEAD = 1, 2, 3
 

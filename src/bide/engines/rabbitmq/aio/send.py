@@ -12,7 +12,7 @@ from pamqp.commands import Basic
 
 from bide.engines.rabbitmq import label
 from bide.engines.rabbitmq.aio.line import AsyncLine, blocks
-from bide.engines.rabbitmq.aio.topics import AsyncTopics
+from bide.engines.rabbitmq.aio.topology import AsyncTopics
 from bide.engines.rabbitmq.failures import is_astray, size_limit, told
 from bide.engines.rabbitmq.label import HEADER, Label
 from bide.engines.rabbitmq.ladder import Names, routing_key

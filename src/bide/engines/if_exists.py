@@ -1,7 +1,7 @@
-"""A message that each send moves later, and for how long: its header tells when the first of them was sent.
+"""What a send makes of the message that has its key already: it is moved later, for a while, or their bodies become one list.
 
-A header needs nothing of what is stored: releases before pass it on. It comes first and has one length, so that a server can
-read and write it where the headers are text.
+A header tells when the first of those was sent that move it later, and needs nothing of what is stored: releases before pass it
+on. It comes first and has one length, so that a server can read and write it where the headers are text.
 """
 
 from collections.abc import Mapping
@@ -45,3 +45,20 @@ def later_of(new: Planned, held: Planned, now: int, wall: int) -> Planned:
     if due > wall and (new.instant or held.instant):
         return planned_at(due, now, wall)
     return Planned(due, due, False)
+
+
+_SPACES = b" \t\r\n"
+
+
+def listed(body: bytes) -> bytes:
+    """A list of one JSON body."""
+    return b"[%b]" % body
+
+
+def joined(held: bytes, new: bytes) -> bytes | None:
+    """The list that holds what both have; None when the first is no list, or none as bide and most others write it."""
+    if held == b"[]":
+        return new
+    if held[:1] != b"[" or held[-1:] != b"]" or held[-2] in _SPACES:
+        return None
+    return b"%b,%b" % (held[:-1], new[1:])

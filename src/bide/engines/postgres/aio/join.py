@@ -1,4 +1,4 @@
-# unasync: ../sync/joining.py
+# unasync: ../sync/join.py
 """Calls in the caller's own transaction, each in a savepoint: one that is refused leaves the transaction as it was."""
 
 import contextlib

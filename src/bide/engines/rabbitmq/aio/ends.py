@@ -1,9 +1,13 @@
-"""Ends deliveries: what is to come back is copied first, and then the delivery is acknowledged on its channel."""
+"""Ends deliveries: what is to come back is copied first, and then the delivery is acknowledged on its channel.
+
+One acknowledgement can stand for many: the broker takes one with `multiple` for all deliveries up to a number. So it may be
+sent only where each of them was acknowledged before or is now, also those that this process has not seen.
+"""
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
 from aiormq.abc import AbstractChannel, DeliveredMessage
@@ -12,16 +16,44 @@ from pamqp.commands import Basic
 
 from bide.engines.base import Ended
 from bide.engines.rabbitmq.aio.line import AsyncLine
-from bide.engines.rabbitmq.aio.sending import AsyncSender
-from bide.engines.rabbitmq.aio.topics import AsyncTopics
+from bide.engines.rabbitmq.aio.send import AsyncSender
+from bide.engines.rabbitmq.aio.topology import AsyncTopics
 from bide.engines.rabbitmq.failures import told
 from bide.engines.rabbitmq.holdings import Arrived, Holdings
-from bide.engines.rabbitmq.label import Delivered, Label
+from bide.engines.rabbitmq.label import Delivered, Label, Outcome, unused
 from bide.engines.rabbitmq.location import Address
-from bide.engines.rabbitmq.outcome import Outcome, unused
-from bide.engines.rabbitmq.tags import Tags
 from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.ids import sequence
+
+MOST = 10_000  # numbers that are remembered beyond one that is missing
+
+
+class Tags:
+    def __init__(self) -> None:
+        self._all_to = 0  # each number up to this one was acknowledged
+        self._beyond: set[int] = set()
+        self._stuck = False  # too many beyond one that is missing: it is not waited for any more
+
+    def acknowledgements(self, tags: Collection[int]) -> Iterator[tuple[int, bool]]:
+        """What to send, in this order, for deliveries that were not acknowledged before: numbers, and whether up to them."""
+        if self._stuck:
+            return ((tag, False) for tag in tags)
+        self._beyond.update(tags)
+        while self._all_to + 1 in self._beyond:
+            self._all_to += 1
+            self._beyond.discard(self._all_to)
+        if len(self._beyond) > MOST:
+            self._stuck = True
+            self._beyond.clear()
+        return self._joined(tags, self._all_to)
+
+    @staticmethod
+    def _joined(tags: Collection[int], all_to: int) -> Iterator[tuple[int, bool]]:
+        last = max((tag for tag in tags if tag <= all_to), default=0)  # the broker must hold this very one
+        if last:
+            yield last, True
+        yield from ((tag, False) for tag in tags if tag > last)
+
 
 T = TypeVar("T")
 AGAIN = 1.0  # seconds after which it is tried again to end what could not be ended
