@@ -12,7 +12,7 @@ from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.aio.shards import AsyncShards
 from bide.engines.redis.failures import BRIEF
 from bide.engines.redis.presence import HASTE
-from bide.engines.redis.protocol import sends
+from bide.engines.redis.protocol import claims, sends
 from bide.engines.redis.protocol.encoding import name_of
 from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown, Unavailable
 from bide.rounds import AsyncRound

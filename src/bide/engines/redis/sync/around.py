@@ -10,7 +10,7 @@ from typing import NamedTuple
 from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Swept, Tended, as_one
 from bide.engines.redis.failures import BRIEF
 from bide.engines.redis.presence import HASTE
-from bide.engines.redis.protocol import sends
+from bide.engines.redis.protocol import claims, sends
 from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
