@@ -14,7 +14,7 @@ from bide import Queue
 from bide.adopt.adoption import Adoption
 from bide.adopt.redis.celery import celery
 from bide.adopt.redis.celery_tasks import Rules
-from bide.adopt.redis.server import Server
+from bide.adopt.redis.server import SourceServer
 from bide.adopt.shape import Shape, TaskShape
 from bide.core.times import MAX_DELAY_MS
 from bide.errors import QueueFull
@@ -225,7 +225,7 @@ def test_a_killed_run_goes_on_where_it_was(bide: Bide, old: redis.Redis, redis_u
             queued(old, envelope("a", [], {"n": number + 20}, soon()))
         with Queue(URL) as queue:
             queue.session.open()
-            source = celery(Server(redis_url), ["celery"], Shape(topic="t"), TaskShape(), Rules())
+            source = celery(SourceServer(redis_url), ["celery"], Shape(topic="t"), TaskShape(), Rules())
 
             def die(*_: Any) -> None:
                 raise Killed
@@ -303,7 +303,7 @@ def test_a_task_without_properties_goes_back_though_workers_were_told(old: redis
 
 def run_into_a_full_disk(queue: Queue, url: str, rules: Rules, *, batch: int) -> None:
     """A run that takes tasks, and gives them back."""
-    source = celery(Server(url), ["celery"], Shape(topic="t"), TaskShape(), rules)
+    source = celery(SourceServer(url), ["celery"], Shape(topic="t"), TaskShape(), rules)
 
     def full(_: Any) -> None:
         raise QueueFull("The disk is full.")

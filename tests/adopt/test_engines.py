@@ -10,7 +10,7 @@ import redis
 from bide import Queue
 from bide.adopt.adoption import Adoption
 from bide.adopt.redis.plain import SortedSet
-from bide.adopt.redis.server import Server
+from bide.adopt.redis.server import SourceServer
 from bide.adopt.shape import Shape
 from tests.adopt.reading import everything
 from tests.adopt.test_resuming import Killed, die, orders
@@ -33,7 +33,7 @@ def test_a_killed_run_is_resumed_and_nothing_is_there_twice(
 
 
 def killed_in_finish(url: str, source_url: str) -> None:
-    source: Any = SortedSet(Server(source_url), "delayed", Shape(topic="t"))
+    source: Any = SortedSet(SourceServer(source_url), "delayed", Shape(topic="t"))
     source.finish = die
     with Queue(url) as queue, pytest.raises(Killed):
         Adoption(source, queue).run(lambda _: None, lambda: False)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bide.adopt.plain_pickle import plain
-from bide.adopt.source import Unreadable
+from bide.adopt.source import UnreadableEntry
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 values = st.recursive(
@@ -36,7 +36,7 @@ def is_plain(value: Any) -> bool:
 
 @given(st.binary())
 def test_any_bytes_are_data_or_are_refused(content: bytes) -> None:
-    with contextlib.suppress(Unreadable):
+    with contextlib.suppress(UnreadableEntry):
         assert is_plain(plain(content))
 
 
@@ -44,7 +44,7 @@ def test_any_bytes_are_data_or_are_refused(content: bytes) -> None:
 def test_a_damaged_pickle_is_data_or_is_refused(value: Any, data: st.DataObject) -> None:
     content = bytearray(pickle.dumps(value))
     content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    with contextlib.suppress(Unreadable):
+    with contextlib.suppress(UnreadableEntry):
         assert is_plain(plain(bytes(content)))
 
 
@@ -59,7 +59,7 @@ class Calls:
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_what_is_no_plain_data_is_refused(value: Any, protocol: int, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(Unreadable, match="objects of Python"):
+    with pytest.raises(UnreadableEntry, match="objects of Python"):
         plain(pickle.dumps(value, protocol))
     assert not os.path.exists("unpickled")
 
@@ -68,15 +68,15 @@ def test_what_grows_without_end_when_it_is_written_out_is_refused() -> None:
     value: Any = ["x" * 100]
     for _ in range(60):
         value = [value, value]
-    with pytest.raises(Unreadable, match="too large"):
+    with pytest.raises(UnreadableEntry, match="too large"):
         plain(pickle.dumps(value))
     value.append(value)
-    with pytest.raises(Unreadable, match="can't be read"):
+    with pytest.raises(UnreadableEntry, match="can't be read"):
         plain(pickle.dumps(value))
 
 
 @pytest.mark.parametrize("protocol", [0, pickle.HIGHEST_PROTOCOL])
 @pytest.mark.parametrize("value", [float("inf"), -float("inf"), float("nan")])
 def test_numbers_that_json_does_not_have_are_refused(value: float, protocol: int) -> None:
-    with pytest.raises(Unreadable, match="JSON can't express"):
+    with pytest.raises(UnreadableEntry, match="JSON can't express"):
         plain(pickle.dumps([value], protocol))

@@ -10,7 +10,7 @@ import redis
 
 from bide import Queue
 from bide.adopt.redis.plain import Jobs, SortedSet
-from bide.adopt.redis.server import Server
+from bide.adopt.redis.server import SourceServer
 from bide.adopt.shape import Shape
 from tests.adopt.reading import URL, everything
 from tests.cli.running import Bide
@@ -131,7 +131,7 @@ def test_jobs_in_a_hash_are_taken_with_their_ids(bide: Bide, old: redis.Redis, r
 def test_a_job_that_a_consumer_takes_while_a_page_is_read_is_gone_and_not_refused(old: redis.Redis, redis_url: str) -> None:
     old.zadd("bucket", {str(number): 4_000_000_000 for number in range(3)})
     old.hset("jobs", mapping={str(number): "{}" for number in range(2)})  # the third is cancelled
-    server = Server(redis_url)
+    server = SourceServer(redis_url)
     call = server.call
 
     def overtaken(*command: Any, **options: Any) -> Any:

@@ -13,8 +13,8 @@ from bide import Queue
 from bide.adopt.adoption import Adoption
 from bide.adopt.redis.bullmq import BullMQ
 from bide.adopt.redis.plain import ReadyList, SortedSet
-from bide.adopt.redis.server import Server
-from bide.adopt.redis.take import Waiting
+from bide.adopt.redis.server import SourceServer
+from bide.adopt.redis.take import WaitingEntries
 from bide.adopt.shape import Shape
 from bide.errors import OutcomeUnknown, QueueFull
 from tests.adopt.reading import URL, everything
@@ -40,7 +40,7 @@ def filled(old: redis.Redis) -> redis.Redis:
 
 def run(url: str, *, dies_in: str) -> None:
     """A run that is killed in a verb of the source, or in the put."""
-    source = SortedSet(Server(url), "delayed", Shape(topic="t"))
+    source = SortedSet(SourceServer(url), "delayed", Shape(topic="t"))
     with Queue(URL) as queue:
         adoption = Adoption(source, queue, batch=10)
         queue.session.open()
@@ -123,7 +123,7 @@ def test_after_ten_minutes_the_operator_says_what_became_of_a_batch(
 def test_what_cannot_be_given_back_is_told_as_held(filled: redis.Redis, redis_url: str, folder: Path) -> None:
     run(redis_url, dies_in="put_many")
     aged(filled, 11)
-    source: Any = SortedSet(Server(redis_url), "delayed", Shape(topic="t"))
+    source: Any = SortedSet(SourceServer(redis_url), "delayed", Shape(topic="t"))
     source.give_back = die
     with Queue(URL) as queue:
         adoption = Adoption(source, queue, doubt="give-back")
@@ -134,7 +134,7 @@ def test_what_cannot_be_given_back_is_told_as_held(filled: redis.Redis, redis_ur
 
 
 def test_a_take_whose_answer_was_lost_is_finished_by_the_same_run(filled: redis.Redis, redis_url: str, folder: Path) -> None:
-    source = SortedSet(Server(redis_url), "delayed", Shape(topic="t"))
+    source = SortedSet(SourceServer(redis_url), "delayed", Shape(topic="t"))
     take = source.take
     source.take = lambda limit: take(limit)._replace(found=())  # type: ignore[method-assign]  # as one sent twice
     with Queue(URL) as queue:
@@ -149,7 +149,7 @@ def test_what_a_full_queue_refuses_goes_back(filled: redis.Redis, redis_url: str
         raise QueueFull("no room")
 
     before = filled.zrange("delayed", 0, -1, withscores=True)
-    source = SortedSet(Server(redis_url), "delayed", Shape(topic="t"))
+    source = SortedSet(SourceServer(redis_url), "delayed", Shape(topic="t"))
     with Queue(URL) as queue:
         adoption = Adoption(source, queue)
         queue.session.open()
@@ -173,7 +173,7 @@ def test_what_a_lost_answer_leaves_open_is_held_for_the_next_run(
             raise OutcomeUnknown("the connection was lost", answers=[*told[:10], *[None] * 20])
 
         session.put_many = cut_off
-        adoption = Adoption(SortedSet(Server(redis_url), "delayed", Shape(topic="t")), queue)
+        adoption = Adoption(SortedSet(SourceServer(redis_url), "delayed", Shape(topic="t")), queue)
         with pytest.raises(OutcomeUnknown):
             adoption.run(lambda _: None, lambda: False)
     assert (adoption.adopted, adoption.in_hand) == (10, 20)
@@ -209,17 +209,17 @@ def fill_bullmq(client: redis.Redis) -> None:
     client.set("bull:mail:de:0", "0")
 
 
-def zset(url: str) -> Waiting:
+def zset(url: str) -> WaitingEntries:
     from bide.adopt.redis.plain import Jobs
 
-    server = Server(url)
+    server = SourceServer(url)
     return SortedSet(server, "key", Shape(topic="t"), jobs=Jobs(server, "jobs"))
 
 
-SOURCES: dict[str, tuple[Callable[[redis.Redis], None], Callable[[str], Waiting]]] = {
+SOURCES: dict[str, tuple[Callable[[redis.Redis], None], Callable[[str], WaitingEntries]]] = {
     "redis-zset": (fill_zset, zset),
-    "redis-list": (fill_list, lambda url: ReadyList(Server(url), "key", Shape(topic="t", body="raw"), end="right")),
-    "bullmq": (fill_bullmq, lambda url: BullMQ(Server(url), "mail", Shape(topic="t"), waiting=True)),
+    "redis-list": (fill_list, lambda url: ReadyList(SourceServer(url), "key", Shape(topic="t", body="raw"), end="right")),
+    "bullmq": (fill_bullmq, lambda url: BullMQ(SourceServer(url), "mail", Shape(topic="t"), waiting=True)),
 }
 
 
@@ -243,7 +243,7 @@ def test_what_is_given_back_is_as_it_was(old: redis.Redis, redis_url: str, kind:
 
 def test_two_batches_that_the_queue_refuses_go_back_to_a_list_in_their_order(old: redis.Redis, redis_url: str) -> None:
     old.rpush("key", *map(str, range(50)))
-    source = ReadyList(Server(redis_url), "key", Shape(topic="t"), end="left")
+    source = ReadyList(SourceServer(redis_url), "key", Shape(topic="t"), end="left")
     with Queue(URL) as queue:
         queue.session.open()
 
@@ -274,7 +274,7 @@ def test_what_other_options_cannot_read_is_not_given_back(bide: Bide, filled: re
 def test_a_run_that_stood_still_for_too_long_sends_nothing(
     bide: Bide, filled: redis.Redis, redis_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = SortedSet(Server(redis_url), "delayed", Shape(topic="t"))
+    source = SortedSet(SourceServer(redis_url), "delayed", Shape(topic="t"))
     with Queue(URL) as queue:
         adoption = Adoption(source, queue, batch=10)
         take = source.take

@@ -14,9 +14,9 @@ import redis
 from bide.adopt.redis.celery import celery
 from bide.adopt.redis.celery_tasks import Rules
 from bide.adopt.redis.rq import rq
-from bide.adopt.redis.server import CLUSTER, RIGHTS, Server, lacking, lacks
+from bide.adopt.redis.server import CLUSTER, RIGHTS, SourceServer, lacking, lacks
 from bide.adopt.shape import Shape, TaskShape
-from bide.adopt.source import Source
+from bide.adopt.source import AdoptSource
 from bide.errors import ConfigError, EngineError
 from tests.adopt import test_resuming
 from tests.adopt.celery_worker import Worker, delivered, envelope, queued
@@ -38,15 +38,15 @@ def fill_unacked(client: redis.Redis) -> None:
     delivered(client, envelope("shop.cancel", [], {"order": 1}, 4e9))
 
 
-def opened_rq(url: str) -> Source:
-    return rq(Server(url), "mail", Shape(topic="t"), TASKS, queued=False)
+def opened_rq(url: str) -> AdoptSource:
+    return rq(SourceServer(url), "mail", Shape(topic="t"), TASKS, queued=False)
 
 
-def opened_celery(url: str) -> Source:
-    return celery(Server(url), ["celery"], Shape(topic="t"), TaskShape(), Rules(stopped=True))
+def opened_celery(url: str) -> AdoptSource:
+    return celery(SourceServer(url), ["celery"], Shape(topic="t"), TaskShape(), Rules(stopped=True))
 
 
-SOURCES: dict[str, tuple[Callable[[redis.Redis], None], Callable[[str], Source]]] = {
+SOURCES: dict[str, tuple[Callable[[redis.Redis], None], Callable[[str], AdoptSource]]] = {
     **test_resuming.SOURCES,
     "rq": (fill_rq, opened_rq),
     "celery": (fill_celery, opened_celery),
@@ -247,7 +247,7 @@ def test_a_redis_at_its_maxmemory_can_be_emptied(bide: Bide, full: redis.Redis, 
 
 def test_a_write_that_has_no_memory_is_told(full: redis.Redis, redis_url: str) -> None:
     fill_up(full)
-    server = Server(redis_url)
+    server = SourceServer(redis_url)
     with pytest.raises(EngineError, match="is at its maxmemory and refused a write") as told:
         server.call("SADD", "key", "1")
     assert "drained" not in str(told.value)

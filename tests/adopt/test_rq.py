@@ -13,7 +13,7 @@ import redis
 from bide import Queue
 from bide.adopt.adoption import Adoption
 from bide.adopt.redis.rq import _Jobs, rq
-from bide.adopt.redis.server import Server
+from bide.adopt.redis.server import SourceServer
 from bide.adopt.shape import Shape, TaskShape
 from bide.core.times import MAX_DELAY_MS
 from tests.adopt.reading import URL, everything
@@ -165,7 +165,7 @@ def test_a_killed_run_goes_on_where_it_was(bide: Bide, old: redis.Redis, redis_u
         job(old, f"queued-{number}", ("shop.cancel", None, (number + 20,), {}))
     with Queue(URL) as queue:
         queue.session.open()
-        source = rq(Server(redis_url), "mail", Shape(topic="t"), TASKS, queued=True)
+        source = rq(SourceServer(redis_url), "mail", Shape(topic="t"), TASKS, queued=True)
 
         def die(*_: Any) -> None:
             raise Killed
@@ -195,7 +195,7 @@ def test_a_job_that_the_queue_does_not_take_goes_back_as_it_was(bide: Bide, old:
 def test_jobs_that_waited_in_the_queue_go_back_in_their_order(old: redis.Redis, redis_url: str) -> None:
     for number in range(5):
         job(old, str(number), CALL)
-    source = _Jobs(Server(redis_url), "mail", "list", Shape(topic="t"), TASKS)
+    source = _Jobs(SourceServer(redis_url), "mail", "list", Shape(topic="t"), TASKS)
     taken = source.take(3).found
     source.give_back([each.name for each in taken])
     source.close()
@@ -206,7 +206,7 @@ def test_a_job_that_changes_before_it_is_taken_is_moved_as_it_is_then(old: redis
     at = soon()
     for known in ("later", "saved", "called back", "as it was"):
         job(old, known, CALL, at=at)
-    source = _Jobs(Server(redis_url), "mail", "set", Shape(topic="t"), TASKS)
+    source = _Jobs(SourceServer(redis_url), "mail", "set", Shape(topic="t"), TASKS)
     page = source.page
 
     def changed(first: int, limit: int) -> Any:
@@ -233,7 +233,7 @@ def test_a_job_that_changes_before_it_is_taken_is_moved_as_it_is_then(old: redis
 
 
 def test_jobs_with_one_id_after_each_other_are_both_kept(old: redis.Redis, redis_url: str) -> None:
-    source = rq(Server(redis_url), "mail", Shape(topic="t"), TASKS, queued=False)
+    source = rq(SourceServer(redis_url), "mail", Shape(topic="t"), TASKS, queued=False)
     taken = []
     for number in range(2):
         job(old, "one", ("shop.cancel", None, (number,), {}), at=soon())
@@ -244,7 +244,7 @@ def test_jobs_with_one_id_after_each_other_are_both_kept(old: redis.Redis, redis
     source.give_back([second.name])
     source.close()
     assert {key.decode() for key in old.scan_iter()} == {"rq:job:one", "rq:queues", "rq:scheduled:mail"}
-    again = rq(Server(redis_url), "mail", Shape(topic="t"), TASKS, queued=False)
+    again = rq(SourceServer(redis_url), "mail", Shape(topic="t"), TASKS, queued=False)
     assert [each.message.body for each in again.take(10).found] == [second.message.body]
     again.close()
 

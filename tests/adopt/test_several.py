@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from bide.adopt.adoption import Several
-from bide.adopt.source import Entries, Found, Held, Names
+from bide.adopt.source import EarlierRun, Entries, FoundEntry, Names
 from bide.engines.base import NewMessage
 
 
@@ -14,7 +14,7 @@ class Changing:
     shown: str = "a test"
 
     def __init__(self, name: str) -> None:
-        self._found = [Found(name, NewMessage("t", b"1"))]
+        self._found = [FoundEntry(name, NewMessage("t", b"1"))]
 
     def aim(self, destination: str) -> None: ...
 
@@ -24,8 +24,8 @@ class Changing:
     def peek(self, limit: int) -> Entries:
         return Entries(self._found[:limit])
 
-    def held(self) -> Held:
-        return Held(ended=self._found)
+    def held(self) -> EarlierRun:
+        return EarlierRun(ended=self._found)
 
     def take(self, limit: int) -> Entries:
         taken, self._found = self._found[:limit], self._found[limit:]

@@ -15,7 +15,7 @@ from bide import Queue
 from bide.adopt.adoption import Adoption
 from bide.adopt.shape import Shape
 from bide.adopt.table.rows import Columns
-from bide.adopt.table.table import Statements, Table, database
+from bide.adopt.table.table import SourceTable, TableStatements, database
 from tests.adopt.reading import URL, everything
 from tests.cli.running import Bide
 
@@ -219,9 +219,9 @@ def die(*_: Any) -> None:
     raise Killed
 
 
-def made(old: Old, undo: str | None = None) -> Table:
-    said = Statements(query=QUERY, take=TAKE, undo=undo)
-    return Table(database(old.url), said, Columns(), Shape(topic="t", key_field="note"))
+def made(old: Old, undo: str | None = None) -> SourceTable:
+    said = TableStatements(query=QUERY, take=TAKE, undo=undo)
+    return SourceTable(database(old.url), said, Columns(), Shape(topic="t", key_field="note"))
 
 
 @pytest.mark.parametrize("place", ["put_many", "finish"])
@@ -307,7 +307,7 @@ def test_a_row_that_is_due_never_stays(bide: Bide, postgres_url: str) -> None:
 @pytest.mark.parametrize("end", ["", " -- what waits"])
 def test_the_last_line_of_a_query_may_be_a_comment(bide: Bide, old: Old, end: str) -> None:
     old.fill(3)
-    with_lock = Table(database(old.url), Statements(query=QUERY + end, take=TAKE), Columns(), Shape(topic="t"))
+    with_lock = SourceTable(database(old.url), TableStatements(query=QUERY + end, take=TAKE), Columns(), Shape(topic="t"))
     assert [len(with_lock.take(2).found) for _ in range(3)] == [2, 1, 0]
     with_lock.close()
 
@@ -326,10 +326,10 @@ def test_a_row_with_a_uuid_that_goes_back_is_not_taken_again(postgres_url: str, 
     old.do("create table jobs (id uuid primary key default gen_random_uuid(), done boolean not null default false)")
     old.do("insert into jobs select from generate_series(1, 3)")
     query = f"select id, {BASE} as due from jobs where not done"
-    said = Statements(
+    said = TableStatements(
         query=query, take="update jobs set done = true where id = :id", undo="update jobs set done = false where id = :id"
     )
-    table = Table(database(old.url), said, Columns(), Shape(topic="t"))
+    table = SourceTable(database(old.url), said, Columns(), Shape(topic="t"))
     table.give_back([each.name for each in table.take(2).found])
     assert [len(table.take(3).found) for _ in range(2)] == [1, 0]
     table.close()

@@ -10,7 +10,7 @@ import pytest
 
 from bide.engines.base import Settings
 from bide.engines.memory import source as in_memory
-from bide.engines.memory.result import Results
+from bide.engines.memory.result import ResultStore
 from bide.engines.registry import source
 from bide.engines.results import OPEN, Dependent, Kept, Result
 from tests.model.results import check_results
@@ -47,44 +47,44 @@ def test_results_do_what_their_model_does(url: str, seed: int) -> None:
     check_results(source(Settings(url=url)).sync, seed=seed)
 
 
-class ExpectingOverwrites(Results):
+class ExpectingOverwrites(ResultStore):
     def expect(self, id: str, until: int, now: int) -> None:
         self.keep(id, OPEN, until)
 
 
-class NothingEnds(Results):
+class NothingEnds(ResultStore):
     def find(self, id: str, now: int) -> Any:
         known = self._known.get(id)
         return None if known is None else known.result
 
 
-class EarlierDeliveriesCount(Results):
+class EarlierDeliveriesCount(ResultStore):
     def fulfil(self, new: Kept, now: int) -> None:
         self.keep(new.id, Result(done=True, value=new.value), now + new.lasts, new.token)
 
 
-class OneFollower(Results):
+class OneFollower(ResultStore):
     def followers(self, id: str) -> list[str]:
         return super().followers(id)[:1]
 
 
-class AnyArrivalIsEnough(Results):
+class AnyArrivalIsEnough(ResultStore):
     def arrive(self, dependent: str, on: str, now: int) -> bool:
         waiting = self._waiting.get(dependent)
         return waiting is not None and waiting.until > now and on in waiting.on
 
 
-class DependingStartsAnew(Results):
+class DependingStartsAnew(ResultStore):
     def depend(self, new: Dependent) -> None:
         self.forget(new.id)
         super().depend(new)
 
 
-class NothingIsForgotten(Results):
+class NothingIsForgotten(ResultStore):
     def forget(self, dependent: str) -> None: ...
 
 
-class TidiesTooMuch(Results):
+class TidiesTooMuch(ResultStore):
     def tidy(self, now: int, limit: int) -> bool:
         return super().tidy(now + 4_000, limit)
 
@@ -102,7 +102,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_model_finds_a_fault(fault: type[Results]) -> None:
+def test_the_model_finds_a_fault(fault: type[ResultStore]) -> None:
     def found(seed: int) -> bool:
         place = in_memory(Settings(url="memory://"))
         place._store.results = fault()

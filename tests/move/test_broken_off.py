@@ -9,7 +9,7 @@ import pytest
 from bide import Queue
 from bide.adopt.adoption import Adoption
 from bide.adopt.copies import InDoubt
-from bide.adopt.queue.transfer_log import FOR_GOOD, Log, OtherMove, batches_of, stopped_moves
+from bide.adopt.queue.transfer_log import FOR_GOOD, OtherMove, TransferLog, batches_of, stopped_moves
 from bide.engines.base import Move, NewMessage, Ref
 from bide.errors import OutcomeUnknown, Unavailable
 from bide.queue.schedules.records import MOVING
@@ -156,7 +156,7 @@ def test_more_than_a_batch_in_doubt_is_given_back_or_forgotten(
     killed_run = moving(old)
     taken = sum(len(killed_run.take(1_000).found) for _ in range(2))
     assert taken > 1_000
-    monkeypatch.setattr(Log, "age", lambda self, batches: 3_600.0 if batches else 0.0)
+    monkeypatch.setattr(TransferLog, "age", lambda self, batches: 3_600.0 if batches else 0.0)
     source = moving(old)
     adoption = Adoption(source, new, doubt=doubt)
     adoption.resume()
@@ -180,7 +180,7 @@ def test_a_run_that_ends_when_it_has_taken_copies_back_leaves_no_question(
         assert stopped_moves(old.session.engine()) == []
     else:
         adoption.resume()
-    monkeypatch.setattr(Log, "age", lambda self, batches: 3_600.0 if batches else 0.0)
+    monkeypatch.setattr(TransferLog, "age", lambda self, batches: 3_600.0 if batches else 0.0)
     for _ in range(2 if how == "killed" else 0):  # nobody knows whether that was done
         with pytest.raises(InDoubt, match="while it moved 1 message"):
             run(moving(old), new)

@@ -11,7 +11,7 @@ from bide.adopt.adoption import Adoption
 from bide.adopt.queue.held import Last, ended_by_others, left_of
 from bide.adopt.queue.messages import Able
 from bide.adopt.queue.move import QueueSource
-from bide.adopt.queue.transfer_log import Batch, Log, Mark, Step
+from bide.adopt.queue.transfer_log import BatchStep, ListedMark, TransferBatch, TransferLog
 from bide.engines.base import MAX_BATCH
 from bide.errors import Unavailable
 from bide.types import CancelResult
@@ -134,14 +134,14 @@ def test_a_run_that_can_not_learn_whether_it_is_still_the_one_leaves_no_note_of_
 
 
 def test_a_step_of_which_something_is_left_was_not_done() -> None:
-    steps = [Step(["a", "b"]), Step(["c"]), Step(["d", "e"], "its mark")]
+    steps = [BatchStep(["a", "b"]), BatchStep(["c"]), BatchStep(["d", "e"], "its mark")]
     assert ended_by_others("abcdef", steps, []) == ["d", "e", "f"]
     assert ended_by_others("abcdef", steps, ["b"]) == ["a", "b", "d", "e", "f"]
 
 
 def test_of_two_batches_that_name_a_message_the_one_that_was_ending_it_counts() -> None:
-    mark = Mark("m", "print", "mail", None, dead=False, due=0, attempt=0)
-    moved, noted = Batch("moved", [mark], noted=1, steps=[Step(["m"])]), Batch("noted", [mark], noted=2)
+    mark = ListedMark("m", "print", "mail", None, dead=False, due=0, attempt=0)
+    moved, noted = TransferBatch("moved", [mark], noted=1, steps=[BatchStep(["m"])]), TransferBatch("noted", [mark], noted=2)
     last = Last.of([noted, moved])
     assert (last.has["m"], last.ends["m"]) == ("noted", "moved")
     left = left_of(noted, lambda ids: [None for _ in ids], last)
@@ -149,10 +149,10 @@ def test_of_two_batches_that_name_a_message_the_one_that_was_ending_it_counts() 
 
 
 def test_all_notes_are_read_however_many_there_are(old: Queue) -> None:
-    log = Log(old.session.engine(), "new")
+    log = TransferLog(old.session.engine(), "new")
     log.begin()
     for number in range(MAX_BATCH + 100):
-        log.add([Batch(f"b{number}", [])])
+        log.add([TransferBatch(f"b{number}", [])])
     assert len(log.read()) == MAX_BATCH + 100
     log.take_off(log.read())
     assert log.read() == []

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bide import Outgoing, Queue
-from bide.adopt.queue.messages import FEW, LARGE, Able, Listing
+from bide.adopt.queue.messages import FEW, LARGE, Able, MessageListing
 from bide.adopt.queue.move import QueueSource
 from tests.move.test_meanwhile import moving, run
 
@@ -16,7 +16,7 @@ def test_large_messages_come_in_small_pages() -> None:
     with Queue("memory://") as queue:
         queue.send_many("letter", [Outgoing(large, delay="1h")] * 200)
         queue.send_many("mail", [Outgoing("x", delay="1h")] * 3_000)
-        pages = list(Listing(queue.session.engine(), re.compile(".*"), Able()).pages(1_000))
+        pages = list(MessageListing(queue.session.engine(), re.compile(".*"), Able()).pages(1_000))
     assert sum(map(len, pages)) == len({each.id for page in pages for each in page}) == 3_200
     assert max(map(len, pages)) == 1_000
     assert max(sum(len(each.body) for each in page) for page in pages) <= LARGE + FEW * len(large)

@@ -14,8 +14,8 @@ from bide.adopt.adoption import Adoption
 from bide.adopt.copies import InDoubt
 from bide.adopt.queue.messages import Able
 from bide.adopt.queue.move import QueueSource
-from bide.adopt.queue.transfer_log import Log, OtherMove, stopped_moves
-from bide.adopt.source import Entries, Found, Names
+from bide.adopt.queue.transfer_log import OtherMove, TransferLog, stopped_moves
+from bide.adopt.source import Entries, FoundEntry, Names
 from bide.types import CancelResult, Info, RescheduleResult, Sent
 from tests.move.meddling import Killed
 
@@ -195,7 +195,7 @@ def test_a_mover_that_is_killed_at_any_step_loses_and_doubles_nothing(old: Queue
 def test_a_mover_that_comes_back_too_late_asks(old: Queue, new: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = send(old)
     killed(old, new, "finishing")
-    monkeypatch.setattr(Log, "age", lambda self, batches: 3_600.0 if batches else 0.0)
+    monkeypatch.setattr(TransferLog, "age", lambda self, batches: 3_600.0 if batches else 0.0)
     with pytest.raises(InDoubt, match="no longer knows whether it got them"):
         run(moving(old), new)
     # Given back, they wait where they were, as they were
@@ -235,7 +235,7 @@ def test_names_of_puts_are_of_one_take(old: Queue, new: Queue) -> None:
     names: list[str] = []
     for _ in range(2):
         source = moving(old)
-        found: Sequence[Found] = source.take(10).found
+        found: Sequence[FoundEntry] = source.take(10).found
         names += [each.name for each in found]
         source.give_back([each.name for each in found])
         source.close()

@@ -5,17 +5,17 @@ import pytest
 from bide import Queue
 from bide.adopt.adoption import Adoption
 from bide.adopt.queue.transfer_log import OtherMove
-from bide.adopt.source import Found, Held
+from bide.adopt.source import EarlierRun, FoundEntry
 from tests.move.meddling import Before, source_of
 from tests.move.test_meanwhile import Meddled, killed, moving, run, send
 from tests.move.test_two_movers import DAY
 
 
-def names(found: list[Found]) -> list[str]:
+def names(found: list[FoundEntry]) -> list[str]:
     return [each.name for each in found]
 
 
-def goes_on(second: Meddled, held: Held, new: Queue) -> int:
+def goes_on(second: Meddled, held: EarlierRun, new: Queue) -> int:
     """With what it had when it took over. Gives how many it moved."""
     real, seen = second.held, [held]
     second.held = lambda: seen.pop() if seen else real()  # type: ignore[method-assign]
@@ -27,7 +27,7 @@ def test_a_step_that_was_noted_before_another_run_took_over_ends_nothing(old: Qu
     """The other one knows of the step, and gives its note another time."""
     sent = send(old, 5)
     killed(old, new, "finishing")
-    second, held = moving(old), list[Held]()
+    second, held = moving(old), list[EarlierRun]()
     engine = Before(old.session.engine(), "cancel", lambda: held.append(second.held()), call)
     with pytest.raises(OtherMove, match="taken over"):
         run(source_of(engine), new, batch=2)
@@ -43,7 +43,7 @@ def test_a_step_that_was_noted_before_another_run_took_over_ends_nothing(old: Qu
 def test_a_run_that_was_taken_over_gives_nothing_back(old: Queue, new: Queue) -> None:
     """No worker is to get what the other one has, and perhaps has sent."""
     sent = send(old, 5)
-    second, held = moving(old), list[Held]()
+    second, held = moving(old), list[EarlierRun]()
     first = source_of(Before(old.session.engine(), "reschedule", lambda: held.append(second.held()), 2))
     taken = names(list(first.take(10).found))
     with pytest.raises(OtherMove, match="goes on with what this one had"):

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from bide import Outgoing, Queue
 from bide.adopt.queue.messages import Able
 from bide.adopt.queue.move import QueueSource
-from bide.adopt.queue.transfer_log import Batch, Log, OtherMove, batches_of
-from bide.adopt.source import Found, Held
+from bide.adopt.queue.transfer_log import OtherMove, TransferBatch, TransferLog, batches_of
+from bide.adopt.source import EarlierRun, FoundEntry
 from bide.engines.base import Ref
 from bide.types import CancelResult
 from tests.move.meddling import After, Apart, Before, Killed
@@ -59,7 +59,7 @@ def test_a_second_mover_that_begins_at_any_moment_of_the_first_loses_and_doubles
     if after == "a kill":
         killed(old, new, "finishing")
     second = moving(old)
-    seen: list[Held] = []
+    seen: list[EarlierRun] = []
 
     def begin() -> None:
         with suppress(OtherMove):
@@ -93,7 +93,7 @@ def test_a_mover_that_is_slow_to_note_what_it_takes_hides_nothing_that_its_succe
     old: Queue, new: Queue, ended: str
 ) -> None:
     send(old, 3)
-    second, taken = moving(old), list[Found]()
+    second, taken = moving(old), list[FoundEntry]()
     engine = Before(old.session.engine(), "put", lambda: taken.extend(second.take(10).found), 2)
 
     def die() -> None:
@@ -126,27 +126,27 @@ def test_a_mover_that_another_has_taken_over_leaves_that_one_what_is_due(old: Qu
 
 
 def test_of_two_that_begin_at_once_one_goes_on(old: Queue) -> None:
-    first, second = (Log(old.session.engine(), "new") for _ in range(2))
-    slow = Log(Before(old.session.engine(), "put", second.begin, 1), "new")  # type: ignore[arg-type]
+    first, second = (TransferLog(old.session.engine(), "new") for _ in range(2))
+    slow = TransferLog(Before(old.session.engine(), "put", second.begin, 1), "new")  # type: ignore[arg-type]
     first.begin()
     slow.begin()
     assert [each.is_ours() for each in (first, second, slow)] == [False, False, True]
     with pytest.raises(OtherMove, match="has taken over"):
-        second.add([Batch("a", [])])
+        second.add([TransferBatch("a", [])])
     slow.end()
     assert old.stats().scheduled == 0
 
 
 def test_one_that_begins_and_is_slow_does_nothing_to_what_its_successor_has(old: Queue) -> None:
-    engine, batch = old.session.engine(), Batch("a", [])
-    second = Log(engine, "new")
+    engine, batch = old.session.engine(), TransferBatch("a", [])
+    second = TransferLog(engine, "new")
 
     def takes_over() -> None:
         second.begin()
         second.add([batch])
 
     with suppress(OtherMove):
-        Log(Before(engine, "scan", takes_over, 2), "new").begin()  # type: ignore[arg-type]
+        TransferLog(Before(engine, "scan", takes_over, 2), "new").begin()  # type: ignore[arg-type]
     [note] = engine.get([Ref(id=batch.own)])
     assert note is not None
     assert note.due == batch.noted
@@ -154,8 +154,8 @@ def test_one_that_begins_and_is_slow_does_nothing_to_what_its_successor_has(old:
 
 
 def test_one_that_was_taken_over_leaves_the_notes_to_its_successor(old: Queue) -> None:
-    engine, batch = old.session.engine(), Batch("a", [])
-    first, second = Log(engine, "new"), Log(engine, "new")
+    engine, batch = old.session.engine(), TransferBatch("a", [])
+    first, second = TransferLog(engine, "new"), TransferLog(engine, "new")
     first.begin()
     first.add([batch])
     [taken] = second.begin()

@@ -16,8 +16,8 @@ from bide.engines.base import End
 from bide.engines.rabbitmq.aio import engine, inbox
 from bide.engines.rabbitmq.aio.ends import AsyncEndings, Ending
 from bide.engines.rabbitmq.holdings import Holdings
-from bide.engines.rabbitmq.label import Delivered, Outcome, outcome
-from bide.engines.rabbitmq.ladder import Names
+from bide.engines.rabbitmq.label import DeliveryEnd, LabelledDelivery, outcome
+from bide.engines.rabbitmq.ladder import QueueNames
 from tests.contract import test_rabbitmq
 from tests.rabbitmq.ledger import Ledger
 from tests.rabbitmq.patient import patient
@@ -56,7 +56,7 @@ def loses_copies(patch: pytest.MonkeyPatch) -> None:
 def counts_releases(patch: pytest.MonkeyPatch) -> None:
     """The broker counts deliveries, and what was released counts as tried."""
 
-    def counted(end: End, delivered: Delivered, now: int) -> Outcome:
+    def counted(end: End, delivered: LabelledDelivery, now: int) -> DeliveryEnd:
         made = outcome(end, delivered, now)
         if made.label is None or end.verdict != "release":
             return made
@@ -71,7 +71,7 @@ def forgets_what_is_held(patch: pytest.MonkeyPatch) -> None:
 
 
 def mixes_namespaces(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Names, "topic", lambda self, topic: f"topic:{topic}")
+    patch.setattr(QueueNames, "topic", lambda self, topic: f"topic:{topic}")
 
 
 FAULTS: dict[str, Planted] = {

@@ -9,7 +9,7 @@ import pytest
 from bide import Queue, SchemaMismatch
 from bide.engines.base import Settings
 from bide.engines.postgres import source
-from bide.engines.postgres.layout import OURS, Found, Layout
+from bide.engines.postgres.layout import OURS, FoundMigrations, Layout
 from bide.engines.postgres.sync.migrations import Migrating
 
 NOW, LATER = OURS.number, OURS.number + 1
@@ -76,14 +76,14 @@ def test_both_releases_work_until_the_second_part_was_run(postgres_url: str, dat
         queue.send("t", 1)
     later = migrating(postgres_url, NEXT)
     assert later.begin() is True
-    assert later.found() == Found(LATER, NOW)
+    assert later.found() == FoundMigrations(LATER, NOW)
     assert "more" in columns(database)
     # This release goes on, also when it is started anew
     with Queue(postgres_url) as queue:
         queue.send("t", 2)
         assert queue.stats("t").ready == 2
     assert later.finish() is True
-    assert later.found() == Found(LATER, LATER)
+    assert later.found() == FoundMigrations(LATER, LATER)
     assert database.execute("select to_regclass('bide.answer')").fetchone() == (None,)
     assert later.finish() is False
     # Then it is refused
@@ -97,7 +97,7 @@ def test_a_migration_that_fails_changes_nothing(postgres_url: str, database: psy
     with pytest.raises(SchemaMismatch):
         migrating(postgres_url, bad).begin()
     assert "more" not in columns(database)
-    assert migrating(postgres_url).found() == Found(NOW, NOW)
+    assert migrating(postgres_url).found() == FoundMigrations(NOW, NOW)
 
 
 def test_a_migration_waits_for_an_open_transaction_and_nobody_waits_behind_it(

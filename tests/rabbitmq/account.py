@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from bide.engines.rabbitmq import CAPABILITIES
 from bide.prove import Report, check, read
-from bide.prove.facts import NEVER, Act, Delivered, Facts, Message
+from bide.prove.facts import NEVER, Act, DeliveryFacts, Facts, MessageFacts
 from bide.prove.load import load
 from bide.prove.report import Violation
 
@@ -111,7 +111,7 @@ def account(paths: Sequence[Path]) -> Account:
     )
 
 
-def _cause(facts: Facts, message: Message, first: Delivered, second: Delivered) -> str | None:
+def _cause(facts: Facts, message: MessageFacts, first: DeliveryFacts, second: DeliveryFacts) -> str | None:
     """Why it was handed out again: it was asked for, or a fault explains it.
 
     A fault that came in between took the delivery from its receiver. One that came while the message was on its way made the
@@ -129,7 +129,7 @@ def _cause(facts: Facts, message: Message, first: Delivered, second: Delivered) 
     return None
 
 
-def _may_be_two(facts: Facts, message: Message) -> bool:
+def _may_be_two(facts: Facts, message: MessageFacts) -> bool:
     """Two deliveries are alike, and a fault was there before: an ack was lost, or a step of the ladder repeated."""
     return any(
         (first.due == second.due or first.token == second.token)
@@ -138,7 +138,7 @@ def _may_be_two(facts: Facts, message: Message) -> bool:
     )
 
 
-def _sent(message: Message) -> int:
+def _sent(message: MessageFacts) -> int:
     return min((send.began for send in message.sends), default=0)
 
 
@@ -151,7 +151,7 @@ def _ends(act: Act) -> bool:
     return act.op == "ack" and act.possible
 
 
-def _extended(message: Message, held: Delivered) -> bool:
+def _extended(message: MessageFacts, held: DeliveryFacts) -> bool:
     return any(act.op == "extend" and act.token == held.token and act.possible for act in message.acts)
 
 
@@ -173,7 +173,7 @@ def _waits(facts: Facts) -> Iterable[Wait]:
         yield Wait(_kind(facts, fault), down, many, max(late, default=0) / SECOND)
 
 
-def _due(message: Message) -> int:
+def _due(message: MessageFacts) -> int:
     """When it was due, by the machine's monotonic clock."""
     first = message.deliveries[0]
     return first.ended - (first.now - first.due) * MS

@@ -8,7 +8,7 @@ from bide.engines.base import Settings
 from bide.engines.rabbitmq import RabbitSource
 from bide.engines.rabbitmq.aio.engine import AsyncRabbit
 from bide.engines.rabbitmq.holdings import Holdings
-from bide.engines.rabbitmq.ladder import Names
+from bide.engines.rabbitmq.ladder import QueueNames
 from bide.engines.rabbitmq.location import read
 from tests.rabbitmq.short_ladder import ShortLadder
 
@@ -20,7 +20,7 @@ async def new(rabbitmq_url: str) -> AsyncIterator[New]:
     """Opens an engine. `apart`: it knows nothing of what the others hold or have lost."""
     made: list[AsyncRabbit] = []
 
-    async def make(names: Names | None = None, *, apart: bool = False) -> AsyncRabbit:
+    async def make(names: QueueNames | None = None, *, apart: bool = False) -> AsyncRabbit:
         settings = Settings(url=rabbitmq_url)
         source = RabbitSource(read(settings), settings, names or ShortLadder("bide"))
         if apart:

@@ -6,12 +6,12 @@ and its broker has 3 queues to declare in place of 60.
 
 from collections.abc import Iterator, Mapping
 
-from bide.engines.rabbitmq.ladder import QUORUM, Names, Step
+from bide.engines.rabbitmq.ladder import QUORUM, LadderStep, QueueNames
 
-ROUND = Step("round", "round", "round", 20)  # the longest that what is due is late, and how often what is not goes round
+ROUND = LadderStep("round", "round", "round", 20)  # the longest that what is due is late, and how often what is not goes round
 
 
-class ShortLadder(Names):
+class ShortLadder(QueueNames):
     def exchanges(self) -> Iterator[tuple[str, str, Mapping[str, object]]]:
         yield self.lost, "fanout", {}
         yield self.enter, "topic", {}

@@ -16,7 +16,7 @@ from bide import AsyncQueue, Queue, Sent
 from bide.engines.base import NewMessage, Settings
 from bide.engines.rabbitmq import source
 from bide.engines.rabbitmq.aio import send
-from bide.engines.rabbitmq.ladder import Names
+from bide.engines.rabbitmq.ladder import QueueNames
 from bide.errors import ConfigError, SchemaMismatch, TooLarge
 from tests.rabbitmq.conftest import New
 from tests.rabbitmq.test_attempts import LEASE, claimed
@@ -144,7 +144,7 @@ async def test_a_queue_that_another_broker_has_made_is_the_topics(new: New, rabb
     await new()
     connection = await aiormq.connect(rabbitmq_url)
     channel = await connection.channel()
-    made: dict[str, Any] = {"x-queue-type": "quorum", "x-dead-letter-exchange": Names("bide").lost, "x-delivery-limit": 7}
+    made: dict[str, Any] = {"x-queue-type": "quorum", "x-dead-letter-exchange": QueueNames("bide").lost, "x-delivery-limit": 7}
     await channel.queue_declare("bide:topic:mail", durable=True, arguments=made)
     await connection.close()
     engine = await new(apart=True)

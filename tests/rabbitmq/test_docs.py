@@ -11,7 +11,7 @@ import aiormq
 import pytest
 
 from bide import Queue, Worker
-from bide.engines.rabbitmq.ladder import STEPS, Names, routing_key
+from bide.engines.rabbitmq.ladder import STEPS, QueueNames, routing_key
 from bide.engines.rabbitmq.location import _OPTIONS, _TLS
 from tests.servers.rabbitmq import TUNED, RabbitServer
 from tests.servers.rabbitmq_hosts import name_in
@@ -82,7 +82,7 @@ def test_the_rights_in_the_docs_are_enough(rabbitmq_server: RabbitServer, rabbit
 def test_the_route_in_the_docs_is_the_one_that_is_taken() -> None:
     assert f"`{routing_key(20_200, 'mail')}`" in PAGE
     assert f"{len(STEPS)} queues" in PAGE
-    names = Names("bide")
+    names = QueueNames("bide")
     assert f"{len(list(names.bindings())) + len(list(names.arrivals())):,} bindings" in PAGE
 
 

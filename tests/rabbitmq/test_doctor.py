@@ -7,11 +7,11 @@ import pytest
 
 from bide import Queue
 from bide.engines.rabbitmq.doctor import probe
-from bide.engines.rabbitmq.ladder import Names
+from bide.engines.rabbitmq.ladder import QueueNames
 from tests.rabbitmq.examined import Host, examined, source_of, told
 from tests.servers.rabbitmq import RabbitServer
 
-NAMES = Names("bide")
+NAMES = QueueNames("bide")
 AMQP_DOES_NOT_TELL = {"nodes", "stream_queue", "policies", "bindings", "replicas", "waiting"}
 
 

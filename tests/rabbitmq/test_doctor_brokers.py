@@ -12,8 +12,8 @@ from bide import Queue
 from bide.engines.base import Settings
 from bide.engines.rabbitmq.doctor import broker, probe
 from bide.engines.rabbitmq.doctor.probe import Probed
-from bide.engines.rabbitmq.doctor.seen import Seen
-from bide.engines.rabbitmq.ladder import Names
+from bide.engines.rabbitmq.doctor.seen import BrokerSeen
+from bide.engines.rabbitmq.ladder import QueueNames
 from bide.engines.rabbitmq.location import read
 from tests.rabbitmq.examined import Host, examined, told
 from tests.servers.rabbitmq import RabbitServer
@@ -33,8 +33,8 @@ def host(rabbitmq_server: RabbitServer, rabbitmq_url: str) -> Host:
     return Host(rabbitmq_server, rabbitmq_url)
 
 
-def seen(*, probed: Probed | None = None, **properties: str) -> Seen:
-    return Seen(read(Settings(url="amqp://")), Names("bide"), properties, True, {}, {}, [], {}, probed or Probed())
+def seen(*, probed: Probed | None = None, **properties: str) -> BrokerSeen:
+    return BrokerSeen(read(Settings(url="amqp://")), QueueNames("bide"), properties, True, {}, {}, [], {}, probed or Probed())
 
 
 def test_a_broker_that_is_away_is_told_of_without_the_password() -> None:

@@ -7,13 +7,13 @@ import pytest
 import pytest_asyncio
 
 from bide import AsyncQueue, EngineError, QueueFull
-from bide.engines.rabbitmq.ladder import Names
+from bide.engines.rabbitmq.ladder import QueueNames
 from tests.servers.rabbitmq import RabbitServer
 from tests.servers.rabbitmq_fixtures import NewRabbit
 from tests.servers.rabbitmq_hosts import name_in
 from tests.worker.processes import PATIENCE
 
-NAMES = Names("bide")
+NAMES = QueueNames("bide")
 ROOM = 5
 MANY = 500  # far more than there is room for
 

@@ -11,7 +11,7 @@ from bide import AsyncQueue
 from bide.engines.base import Claimed, NewMessage
 from bide.engines.rabbitmq.aio import inbox
 from bide.engines.rabbitmq.aio.engine import AsyncRabbit
-from bide.engines.rabbitmq.ladder import Names
+from bide.engines.rabbitmq.ladder import QueueNames
 from bide.errors import QueueFull
 from bide.testing.contract.bench import ending
 from tests.rabbitmq.conftest import New
@@ -171,7 +171,7 @@ async def test_what_comes_after_the_receiving_was_ended_goes_to_others(new: New,
 
 
 async def test_a_renewed_delivery_is_not_lost_with_its_connection(new: New, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other = await new(Names("bide")), await new(Names("bide"))
+    one, other = await new(QueueNames("bide")), await new(QueueNames("bide"))
     await one.put([NewMessage("mail", b"x", max_attempts=9)])
     await _claimed(one)
     # When its copy has taken its place, and the connection is lost, and made again soon

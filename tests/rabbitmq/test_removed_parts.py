@@ -9,12 +9,12 @@ import pytest
 import pytest_asyncio
 
 from bide import AsyncQueue, OutcomeUnknown, Outgoing, Unavailable
-from bide.engines.rabbitmq.ladder import STEPS, Names
+from bide.engines.rabbitmq.ladder import STEPS, QueueNames
 from tests.servers.rabbitmq import RabbitServer
 from tests.servers.rabbitmq_hosts import name_in
 from tests.worker.processes import PATIENCE, until
 
-NAMES = Names("bide")
+NAMES = QueueNames("bide")
 SECOND = next(step for step in STEPS if step.ms == 1_000)
 TWO_SECONDS = next(step for step in STEPS if step.ms == 2_000)
 TOPIC = "mail"

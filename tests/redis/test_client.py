@@ -13,7 +13,7 @@ import redis
 import redis.asyncio as aioredis
 
 from bide.engines.base import Settings
-from bide.engines.redis.client import Address, async_pool, redacted, sync_pool
+from bide.engines.redis.client import Endpoint, async_pool, redacted, sync_pool
 from bide.engines.redis.location import read
 from tests.servers.certificates import Certificates
 from tests.servers.programs import is_without_tls, lacking
@@ -87,7 +87,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         raise
 
 
-async def ask_async(address: Address, *commands: tuple[str, ...]) -> list[Any]:
+async def ask_async(address: Endpoint, *commands: tuple[str, ...]) -> list[Any]:
     pool: Any = async_pool(address)
     connection = pool.make_connection()
     try:
@@ -101,7 +101,7 @@ async def ask_async(address: Address, *commands: tuple[str, ...]) -> list[Any]:
         await connection.disconnect()
 
 
-async def ask_sync(address: Address, *commands: tuple[str, ...]) -> list[Any]:
+async def ask_sync(address: Endpoint, *commands: tuple[str, ...]) -> list[Any]:
     pool: Any = sync_pool(address)
     connection = pool.make_connection()
     try:

@@ -8,7 +8,7 @@ import pytest
 from bide import ConfigError, Finding, Queue
 from bide.engines.redis.doctor import copies, rights, visits
 from bide.engines.redis.doctor.rights import Use
-from bide.engines.redis.doctor.visits import Refusal, Told
+from bide.engines.redis.doctor.visits import Refusal, ServerTold
 from tests.redis.test_confirm import wait_for_link
 from tests.redis.test_doctor import found
 from tests.servers.fixtures import NewRedis, NewSentinels
@@ -105,8 +105,8 @@ def test_a_replica_that_would_take_messages_alone_is_named(new_sentinels: NewSen
     assert told.value.endswith(f"min-replicas-to-write 0 on {replica.address}:{replica.port}")
 
 
-def master_with(**replica: object) -> Told:
-    told = Told("m:1")
+def master_with(**replica: object) -> ServerTold:
+    told = ServerTold("m:1")
     shown = {"ip": "r", "port": 2, "state": "online", "offset": 100, "lag": 0, **replica}
     link = ",".join(f"{name}={value}" for name, value in shown.items())
     told.info = {"role": "master", "connected_slaves": "1", "master_repl_offset": "100", "slave0": link, "aof_enabled": "1"}
@@ -128,14 +128,14 @@ def test_lag(replica: dict[str, Any], level: str, value: str) -> None:
 
 
 def test_what_a_server_does_not_tell_is_no_fault() -> None:
-    replica, master = Told("r:2"), master_with()
+    replica, master = ServerTold("r:2"), master_with()
     replica.info, replica.answers["config"] = {"role": "slave", "aof_enabled": "0"}, Refusal("this server has no CONFIG GET")
     assert copies.saves(replica) is None
     assert [each for each in copies.check(master, [replica], "", "memory") if each.name == "copies"] == []
 
 
 def test_different_versions_are_told() -> None:
-    servers = [Told("a:1"), Told("b:1"), Told("c:1")]
+    servers = [ServerTold("a:1"), ServerTold("b:1"), ServerTold("c:1")]
     for each, version in zip(servers, ("7.0.15", "7.2.4", "7.0.15"), strict=True):
         each.info = {"redis_version": version}
     [told] = copies.versions(servers)

@@ -14,7 +14,7 @@ from bide.engines.redis.aio.nodes import AsyncNodes
 from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.sync.calls import Calls
 from bide.engines.redis.sync.nodes import Nodes
-from bide.engines.redis.topology import Place, slot_of
+from bide.engines.redis.topology import ServerPlace, slot_of
 from tests.redis.away import COLOURS, SHARDS, Either, engine_of, frozen, keys_of
 from tests.redis.test_commands_away import bide
 from tests.redis.test_sweeps_away import MANY, place_of, sent
@@ -462,7 +462,7 @@ def ask_first(monkeypatch: pytest.MonkeyPatch, node: ClusterNode) -> None:
     """Whoever wants to know where the shards are begins with this node."""
     for kind in (AsyncNodes, Nodes):
 
-        def in_turn(self: Any, places: Sequence[Place], in_turn: Any = kind._in_turn) -> list[Place]:
+        def in_turn(self: Any, places: Sequence[ServerPlace], in_turn: Any = kind._in_turn) -> list[ServerPlace]:
             return sorted(in_turn(self, places), key=lambda place: place.port != node.port)
 
         monkeypatch.setattr(kind, "_in_turn", in_turn)

@@ -13,7 +13,7 @@ from bide.engines.redis import resharding
 from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.resharding import Emptying, Resharding
 from bide.engines.redis.sync.shard import Shard
-from bide.engines.redis.topology import FORM, Generation, Spread, plain, read, slot_of
+from bide.engines.redis.topology import FORM, Generation, ShardSpread, plain, read, slot_of
 from bide.types import CancelResult, RescheduleResult
 from tests.redis.keyspace import COLOURS, bench_at, shop
 from tests.servers.cluster import RedisCluster
@@ -29,7 +29,7 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resharding, "REMEMBERED", 0)
 
 
-def reshard(url: str, size: int) -> Spread:
+def reshard(url: str, size: int) -> ShardSpread:
     with Resharding(shop(url)._namespace) as work:
         assert work.begin(size)
         return work.spread
@@ -43,12 +43,12 @@ def shards_of(ids: list[str]) -> set[int]:
     ("text", "spread"),
     [
         ("3", plain(3)),
-        ("3;1;4", Spread(0, [Generation(0, 3, ("1", "4"))])),
-        ("1:3|6@3", Spread(1, [Generation(0, 3), Generation(3, 6)])),
-        ("12:3;1;4|2@3;0;7|1", Spread(12, [Generation(0, 3, ("1", "4")), Generation(3, 2, ("0", "7")), Generation(0, 1)])),
+        ("3;1;4", ShardSpread(0, [Generation(0, 3, ("1", "4"))])),
+        ("1:3|6@3", ShardSpread(1, [Generation(0, 3), Generation(3, 6)])),
+        ("12:3;1;4|2@3;0;7|1", ShardSpread(12, [Generation(0, 3, ("1", "4")), Generation(3, 2, ("0", "7")), Generation(0, 1)])),
     ],
 )
-def test_how_they_are_spread_is_written_and_read(text: str, spread: Spread) -> None:
+def test_how_they_are_spread_is_written_and_read(text: str, spread: ShardSpread) -> None:
     assert FORM.fullmatch(text)
     assert (read(text), str(spread)) == (spread, text)
 

@@ -15,14 +15,14 @@ import redis.asyncio as aioredis
 
 from bide import BadUrl, BideError, ConfigError
 from bide.engines.base import Settings
-from bide.engines.redis.client import Address, Secret, async_pool, redacted, sync_pool
+from bide.engines.redis.client import Endpoint, Secret, async_pool, redacted, sync_pool
 from bide.engines.redis.location import read
 
 CANARY = "c4n4ry-s3cr3t/@:%ü"
 ENCODED = quote(CANARY, safe="")
 
 
-def address(url: str, **settings: Any) -> Address:
+def address(url: str, **settings: Any) -> Endpoint:
     return read(Settings(url=url, **settings))
 
 

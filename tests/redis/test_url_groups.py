@@ -8,7 +8,7 @@ import redis.asyncio as aioredis
 
 from bide import BadUrl, ConfigError
 from bide.engines.redis.client import sentinel_address
-from bide.engines.redis.topology import Place
+from bide.engines.redis.topology import ServerPlace
 from tests.redis.test_url import CANARY, ENCODED, address, assert_hidden, refusal
 
 
@@ -31,7 +31,12 @@ from tests.redis.test_url import CANARY, ENCODED, address, assert_hidden, refusa
 )
 def test_several_servers_are_read(url: str, shown: str, seeds: list[tuple[str, int]], service: str, db: int) -> None:
     found = address(url)
-    assert (found.shown, list(found.seeds), found.service, found.db) == (shown, [Place(*each) for each in seeds], service, db)
+    assert (found.shown, list(found.seeds), found.service, found.db) == (
+        shown,
+        [ServerPlace(*each) for each in seeds],
+        service,
+        db,
+    )
     assert found.clustered == (not service)
     assert found.client.scheme == url.partition("+")[0]
 
@@ -84,7 +89,7 @@ def test_a_client_of_a_cluster_is_taken_over(redis_cluster_url: str) -> None:
     assert (found.timeout, found.namespace, found.client.scheme) == (3.0, "shop", "redis")
     assert found.shown.startswith("redis+cluster://")
     own = address("redis://", client=aioredis.RedisCluster(host="db.example", port=7000, username="me", password="own"))
-    assert own.seeds == (Place("db.example", 7000),)
+    assert own.seeds == (ServerPlace("db.example", 7000),)
     assert own.connection_kwargs("async")["credential_provider"].get_credentials() == ("me", "own")
 
 

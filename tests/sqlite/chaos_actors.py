@@ -20,7 +20,7 @@ from typing import Any
 from bide import AsyncQueue, Queue
 from bide.errors import EngineError, LeaseLost
 from bide.prove import AsyncRecorded, AsyncRecordedDelivery, History, Recorded, RecordedDelivery
-from bide.prove.actors import IF_EXISTS, KEYS, TOPICS, Producer, Receiver, Stage
+from bide.prove.actors import IF_EXISTS, KEYS, TOPICS, Producer, ReceivingActor, Stage
 from tests.sqlite.chaos_clock import follow
 
 LEASE = 1.0  # seconds
@@ -95,7 +95,7 @@ class Sender(Producer):
             self.stage.stop.wait(pace.ahead(before - self.left))
 
 
-class Taker(Receiver):
+class Taker(ReceivingActor):
     """Takes some, works on them for a moment, and ends most of them by one call, the others in one of all ways."""
 
     def work(self) -> None:

@@ -18,11 +18,11 @@ from bide.clock import SystemClock
 from bide.engines.base import NewMessage
 from bide.engines.sqlite import change, database, deliver, file
 from bide.engines.sqlite.job import Job
-from bide.engines.sqlite.transaction import Namespace, Times, Transaction
+from bide.engines.sqlite.transaction import FileNamespace, Times, Transaction
 from bide.engines.sqlite.writer import MOST_JOBS, Writer
 from bide.types import Sent
 
-NAMESPACE = Namespace("bide", SystemClock(), 1_000_000, 1_000)
+NAMESPACE = FileNamespace("bide", SystemClock(), 1_000_000, 1_000)
 Work = Callable[[Transaction], Any]
 Until = Callable[[Callable[[], bool]], None]
 

@@ -14,7 +14,7 @@ from bide.clock import ManualClock
 from bide.engines.base import End, NewMessage, Settings
 from bide.engines.sqlite import source
 from bide.engines.sqlite.job import Job
-from bide.engines.sqlite.transaction import MOST_TOPICS, Seen
+from bide.engines.sqlite.transaction import MOST_TOPICS, ReadBefore
 from bide.engines.sqlite.writer import LAGGING
 from bide.errors import BideError
 
@@ -97,7 +97,7 @@ def test_a_topic_whose_making_was_rolled_back_is_made_again(beside: Callable[[],
 
 
 def test_a_bounded_number_of_topics_is_remembered() -> None:
-    seen = Seen()
+    seen = ReadBefore()
     for number in range(MOST_TOPICS + 1):
         seen.remember_topic("s", str(number), number)
     assert [seen.topic("s", "0"), seen.topic("s", str(MOST_TOPICS))] == [None, MOST_TOPICS]

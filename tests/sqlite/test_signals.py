@@ -14,9 +14,9 @@ from bide.clock import SystemClock
 from bide.engines.base import NewMessage
 from bide.engines.sqlite import change, database, file
 from bide.engines.sqlite.job import Job
-from bide.engines.sqlite.transaction import Namespace, Transaction
+from bide.engines.sqlite.transaction import FileNamespace, Transaction
 
-NAMESPACE = Namespace("bide", SystemClock(), 1_000_000, 1_000)
+NAMESPACE = FileNamespace("bide", SystemClock(), 1_000_000, 1_000)
 Handler = Callable[[int, FrameType | None], None]
 
 

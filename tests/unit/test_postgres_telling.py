@@ -2,11 +2,11 @@
 
 import random
 
-from bide.engines.postgres.recent import AGAIN, IN_TIME, QUIET, Telling, look_again
+from bide.engines.postgres.recent import AGAIN, IN_TIME, QUIET, Notices, look_again
 
 
 def test_a_call_that_ends_soon_after_one_that_has_told_tells_nobody() -> None:
-    telling = Telling()
+    telling = Notices()
     assert telling.quiet(["a"], 10.0) == []
     telling.told(["a"], 10.0)
     assert telling.quiet(["a", "b"], 10.0 + QUIET / 2) == ["a"]
@@ -15,7 +15,7 @@ def test_a_call_that_ends_soon_after_one_that_has_told_tells_nobody() -> None:
 
 
 def test_a_call_that_ends_too_late_for_the_second_look_tells_afterwards() -> None:
-    telling = Telling()
+    telling = Notices()
     telling.quiet(["a"], 10.0)
     telling.told(["a"], 10.0)
     assert telling.quiet(["a"], 10.0 + QUIET / 2) == ["a"]
@@ -24,7 +24,7 @@ def test_a_call_that_ends_too_late_for_the_second_look_tells_afterwards() -> Non
 
 
 def test_a_call_that_failed_has_told_nobody() -> None:
-    telling = Telling()
+    telling = Notices()
     telling.quiet(["a"], 10.0)
     assert telling.quiet(["a"], 10.0 + QUIET / 4) == ["a"]
     assert telling.untold(["a"], 10.0 + QUIET / 2) == ["a"]
@@ -35,7 +35,7 @@ class Client:
 
     def __init__(self, draw: random.Random) -> None:
         self._draw = draw
-        self._telling = Telling()
+        self._telling = Notices()
         self._calls: list[tuple[float, float, list[str]]] = []  # end, beginning, quiet
         self.heard: list[float] = []
         self.committed: list[float] = []  # by calls that did not tell

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bide.engines.rabbitmq.ladder import DIGITS, MAX_DELAY, STEPS, TICK, Names, routing_key, ticks
+from bide.engines.rabbitmq.ladder import DIGITS, MAX_DELAY, STEPS, TICK, QueueNames, routing_key, ticks
 
-NAMES = Names("shop")
+NAMES = QueueNames("shop")
 QUEUES = {NAMES.wait(step): step for step in STEPS}
 AWKWARD = ("s4", "s4.s2", "b.3", "a", "b.3.a.2", "@", "mail", "x" * 128, "A.b-c_d", "s0.@.mail")
 

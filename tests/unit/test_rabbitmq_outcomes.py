@@ -6,7 +6,7 @@ import pytest
 
 from bide.engines.base import End, NewMessage
 from bide.engines.rabbitmq import label
-from bide.engines.rabbitmq.label import HEADER, Delivered, Label, label_of, lease_ended, outcome, unused
+from bide.engines.rabbitmq.label import HEADER, Label, LabelledDelivery, label_of, lease_ended, outcome, unused
 from bide.errors import BadOption
 
 NOW = 1_000_000
@@ -19,48 +19,48 @@ def _end(verdict: str, **options: object) -> End:
 
 def test_attempts_and_tokens_go_on_from_copy_to_copy() -> None:
     # Given a first delivery, that was made twice since a worker died
-    second = Delivered(FRESH, b"x", 1)
+    second = LabelledDelivery(FRESH, b"x", 1)
     assert (second.attempt, second.token) == (2, "0000000002")
     # When it fails
     copy = outcome(_end("retry", delay=500), second, NOW).label
     assert copy is not None
-    third = Delivered(copy, b"x", 0)
+    third = LabelledDelivery(copy, b"x", 0)
     assert (third.attempt, third.token, third.label.due) == (3, "0000000003", NOW + 500)
     # And a release counts no attempt, and a new token
     given_back = outcome(_end("release"), third, NOW).label
     assert given_back is not None
-    fourth = Delivered(given_back, b"x", 0)
+    fourth = LabelledDelivery(given_back, b"x", 0)
     assert (fourth.attempt, fourth.token, fourth.label.due) == (3, "0000000004", NOW + 500)
 
 
 def test_the_last_attempt_buries() -> None:
-    what = outcome(_end("retry", error="oops"), Delivered(FRESH, b"x", 2), NOW + 7)
+    what = outcome(_end("retry", error="oops"), LabelledDelivery(FRESH, b"x", 2), NOW + 7)
     assert what.ended == "dead"
     assert what.label is not None
     assert (what.label.used, what.label.error, what.label.died) == (3, "oops", NOW + 7)
     # And a requeued one has all of its attempts again, with tokens that rise
-    again = Delivered(what.label.revived(NOW + 99), b"x", 0)
+    again = LabelledDelivery(what.label.revived(NOW + 99), b"x", 0)
     assert (again.attempt, again.label.due, again.label.since, again.label.died) == (1, NOW + 99, NOW + 99, None)
     assert again.token > "0000000003"
 
 
 def test_a_lease_that_ends_counts_as_an_attempt_and_begins_the_first() -> None:
-    what = lease_ended(Delivered(FRESH, b"x", 0), NOW + 50, began=NOW + 5)
+    what = lease_ended(LabelledDelivery(FRESH, b"x", 0), NOW + 50, began=NOW + 5)
     assert what.label is not None
     assert (what.ended, what.label.used, what.label.began, what.label.due) == ("scheduled", 1, NOW + 5, NOW)
-    assert lease_ended(Delivered(FRESH, b"x", 2), NOW).ended == "dead"
+    assert lease_ended(LabelledDelivery(FRESH, b"x", 2), NOW).ended == "dead"
 
 
 def test_what_was_not_begun_counts_nothing() -> None:
-    assert Delivered(unused(Delivered(FRESH, b"x", 0)), b"x", 0).attempt == 1
+    assert LabelledDelivery(unused(LabelledDelivery(FRESH, b"x", 0)), b"x", 0).attempt == 1
 
 
 @pytest.mark.parametrize("verdict", ["retry", "release"])
 def test_what_would_come_back_after_its_expiry_ends(verdict: str) -> None:
     brief = label_of(NewMessage("mail", b"x", expires_in=100), "1", NOW)
-    assert outcome(_end(verdict, delay=99), Delivered(brief, b"x", 0), NOW).ended == "scheduled"
-    assert outcome(_end(verdict, delay=100), Delivered(brief, b"x", 0), NOW).ended == "expired"
-    assert outcome(_end(verdict), Delivered(brief, b"x", 0), NOW + 100).ended == "expired"
+    assert outcome(_end(verdict, delay=99), LabelledDelivery(brief, b"x", 0), NOW).ended == "scheduled"
+    assert outcome(_end(verdict, delay=100), LabelledDelivery(brief, b"x", 0), NOW).ended == "expired"
+    assert outcome(_end(verdict), LabelledDelivery(brief, b"x", 0), NOW + 100).ended == "expired"
 
 
 def test_expiry_counts_from_the_new_due_time_of_a_requeued_message() -> None:
@@ -71,7 +71,7 @@ def test_expiry_counts_from_the_new_due_time_of_a_requeued_message() -> None:
 def test_a_label_is_read_as_it_was_written() -> None:
     whole = Label("1", "mail", 2, 3, 4, 5, 6, 7, 8, {"名": "値 🐎", "": "\0"}, "why \x1b", 9)
     found = label.read({HEADER: label.written(whole), label.COUNT: 2}, b"\0body")
-    assert found == Delivered(whole, b"\0body", 2)
+    assert found == LabelledDelivery(whole, b"\0body", 2)
 
 
 @pytest.mark.parametrize("headers", [None, {}, {HEADER: "no json"}, {HEADER: 5}, {HEADER: "{}"}, {HEADER: '{"id": 1}'}])

@@ -4,13 +4,13 @@ import time
 
 import pytest
 
-from bide.queue.topic_rules import Room
+from bide.queue.topic_rules import TopicRoom
 
 MOST = 10
 
 
 def test_what_was_sent_since_the_count_takes_room() -> None:
-    room = Room()
+    room = TopicRoom()
     room.counted(4, room.begin(), 0.0, MOST)
     assert room.take(1, 5, MOST) == 5
     assert room.take(2, 2, MOST) == 0
@@ -20,7 +20,7 @@ def test_what_was_sent_since_the_count_takes_room() -> None:
 
 
 def test_what_is_under_way_while_it_is_counted_counts_too() -> None:
-    room = Room()
+    room = TopicRoom()
     room.counted(0, room.begin(), 0.0, MOST)
     room.take(3, 3, MOST)
     begun = room.begin()
@@ -34,7 +34,7 @@ def test_what_is_under_way_while_it_is_counted_counts_too() -> None:
 
 
 def test_counts_at_once_are_no_more_than_one() -> None:
-    room = Room()
+    room = TopicRoom()
     room.counted(0, room.begin(), 0.0, MOST)
     room.take(3, 3, MOST)
     room.done(3, 3)
@@ -45,7 +45,7 @@ def test_counts_at_once_are_no_more_than_one() -> None:
 
 
 def test_a_slow_count_does_not_undo_a_later_one() -> None:
-    room = Room()
+    room = TopicRoom()
     slow = room.begin()
     room.counted(0, slow, 0.0, MOST)
     room.take(3, 3, MOST)
@@ -58,7 +58,7 @@ def test_a_slow_count_does_not_undo_a_later_one() -> None:
 def test_a_room_that_has_filled_up_since_the_count_is_counted_again_a_second_later(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    room = Room()
+    room = TopicRoom()
     room.counted(0, room.begin(), 0.0, MOST)
     room.take(4, 4, MOST)
     now += 1.5
@@ -70,7 +70,7 @@ def test_a_room_that_has_filled_up_since_the_count_is_counted_again_a_second_lat
 def test_a_room_that_is_full_is_counted_no_more_often_than_a_slow_count_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    room = Room()
+    room = TopicRoom()
     room.counted(0, room.begin(), 0.5, MOST)
     room.take(10, 10, MOST)
     now += 9.5
@@ -80,7 +80,7 @@ def test_a_room_that_is_full_is_counted_no_more_often_than_a_slow_count_allows(m
 
 
 def test_of_counts_at_once_the_one_counts_that_has_seen_least_of_what_is_on_its_way() -> None:
-    room = Room()
+    room = TopicRoom()
     one, other = room.begin(), room.begin()
     room.counted(0, one, 0.0, 20)
     assert room.take(1, 18, 20) == 18

@@ -5,7 +5,7 @@ from datetime import UTC
 import pytest
 
 from bide import BadOption, BadTime
-from bide.core.cron import LATE, MOST, Called, Missed, Schedule, Step, Timing, interval
+from bide.core.cron import LATE, MOST, Called, CronStep, Missed, Schedule, Timing, interval
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -46,43 +46,43 @@ def test_jitter_longer_than_the_time_to_the_next_instant_makes_none_late(missed:
         following = plan.after(planned)
         assert following is not None
         assert planned <= plan.due(planned) < following
-        assert plan.step(planned, plan.due(planned)) == Step(True, following)
+        assert plan.step(planned, plan.due(planned)) == CronStep(True, following)
         planned = following
 
 
 @pytest.mark.parametrize("missed", ["skip", "once", "all"])
 def test_an_instant_in_time_is_handled_and_followed_by_the_next(missed: Missed) -> None:
-    assert schedule("1h", missed=missed).step(NOON, NOON + LATE) == Step(True, NOON + HOUR)
+    assert schedule("1h", missed=missed).step(NOON, NOON + LATE) == CronStep(True, NOON + HOUR)
 
 
 @pytest.mark.parametrize(
     ("missed", "step"),
     [
-        ("skip", Step(False, NOON + 4 * HOUR)),
-        ("once", Step(True, NOON + 4 * HOUR)),
-        ("all", Step(True, NOON + HOUR)),
+        ("skip", CronStep(False, NOON + 4 * HOUR)),
+        ("once", CronStep(True, NOON + 4 * HOUR)),
+        ("all", CronStep(True, NOON + HOUR)),
     ],
 )
-def test_late_instants_are_left_out_or_handled_once_or_all_of_them(missed: Missed, step: Step) -> None:
+def test_late_instants_are_left_out_or_handled_once_or_all_of_them(missed: Missed, step: CronStep) -> None:
     assert schedule("1h", missed=missed).step(NOON, NOON + 3 * HOUR + 5) == step
 
 
 @pytest.mark.parametrize(("missed", "call"), [("skip", False), ("once", True), ("all", True)])
 def test_a_minute_after_its_time_an_instant_is_late_before_the_next_has_passed(missed: Missed, call: bool) -> None:
-    assert schedule("1h", missed=missed).step(NOON, NOON + LATE + 1) == Step(call, NOON + HOUR)
+    assert schedule("1h", missed=missed).step(NOON, NOON + LATE + 1) == CronStep(call, NOON + HOUR)
 
 
 def test_an_instant_is_late_when_the_next_has_passed_within_a_minute() -> None:
-    assert schedule("1s", missed="skip").step(NOON, NOON + 999) == Step(True, NOON + 1000)
-    assert schedule("1s", missed="skip").step(NOON, NOON + 1000) == Step(False, NOON + 2000)
+    assert schedule("1s", missed="skip").step(NOON, NOON + 999) == CronStep(True, NOON + 1000)
+    assert schedule("1s", missed="skip").step(NOON, NOON + 1000) == CronStep(False, NOON + 2000)
 
 
 @pytest.mark.parametrize(("text", "each"), [("1m", MINUTE), ("* * * * *", MINUTE), ("0 * * * *", HOUR), ("0 12 * * *", DAY)])
 def test_of_very_many_late_instants_the_latest_thousand_are_handled(text: str, each: int) -> None:
     every = schedule(text, missed="all")
-    assert every.step(NOON, NOON + (MOST - 1) * each) == Step(True, NOON + each)
-    assert every.step(NOON, NOON + MOST * each) == Step(False, NOON + each, dropped=True)
-    assert every.step(NOON, NOON + 5 * MOST * each + 1) == Step(False, NOON + (4 * MOST + 1) * each, dropped=True)
+    assert every.step(NOON, NOON + (MOST - 1) * each) == CronStep(True, NOON + each)
+    assert every.step(NOON, NOON + MOST * each) == CronStep(False, NOON + each, dropped=True)
+    assert every.step(NOON, NOON + 5 * MOST * each + 1) == CronStep(False, NOON + (4 * MOST + 1) * each, dropped=True)
 
 
 def test_a_clock_that_was_set_back_brings_no_instant_again_that_was_called_without_a_gap() -> None:
@@ -104,13 +104,13 @@ def test_instants_are_called_without_a_gap_until_one_is_passed_over() -> None:
 @pytest.mark.parametrize("missed", ["skip", "once", "all"])
 def test_an_instant_that_is_ahead_of_the_clock_is_followed_by_the_next_of_the_clock(missed: Missed) -> None:
     hourly = schedule("1h", missed=missed)
-    assert hourly.step(NOON + DAY, NOON + 5) == Step(True, NOON + HOUR)
-    assert hourly.step(NOON + DAY, NOON + 5, Called(NOON, NOON + DAY - HOUR)) == Step(True, NOON + DAY + HOUR)
+    assert hourly.step(NOON + DAY, NOON + 5) == CronStep(True, NOON + HOUR)
+    assert hourly.step(NOON + DAY, NOON + 5, Called(NOON, NOON + DAY - HOUR)) == CronStep(True, NOON + DAY + HOUR)
 
 
 def test_at_the_end_nothing_follows() -> None:
-    assert schedule("1h", end=NOON).step(NOON, NOON) == Step(True, None)
-    assert schedule("1h", end=NOON + HOUR).step(NOON, NOON + 5 * HOUR) == Step(True, None)
+    assert schedule("1h", end=NOON).step(NOON, NOON) == CronStep(True, None)
+    assert schedule("1h", end=NOON + HOUR).step(NOON, NOON + 5 * HOUR) == CronStep(True, None)
 
 
 @pytest.mark.parametrize(("text", "ms"), [("5m", 5 * MINUTE), ("1h 30m", 90 * MINUTE), ("200ms", 200), ("0 9 * * *", None)])

@@ -39,6 +39,14 @@ def house(root: Path, **changes: str) -> Path:
         ({}, []),
         ({"src/bide/short.py": SHORT}, ["modules under 100 lines, per thousand: 167, which is 167 more than the 0 of"]),
         ({"src/bide/other.py": LONG + "class Lock: ...\n"}, ["class names that several modules have: 1, which is 1 more than"]),
+        (
+            {f"src/bide/engines/{name}/gates.py": LONG + "class Gate: ...\n" for name in ("redis", "sqlite")},  # the same job
+            [],
+        ),
+        (
+            {f"src/bide/engines/redis/{name}.py": LONG + "class Gate: ...\n" for name in ("gates", "locks")},
+            ["class names that several modules have: 1, which is 1 more than"],
+        ),
         ({"src/bide/waiting.py": LONG}, ["modules in -ing: 1, which is 1 more than the 0 of"]),
         (
             {"CONTRIBUTING.md": "# How\n\n## Glossary\n\n| word | b |\n|---|---|\n| a | b |\n| c | d |\n"},

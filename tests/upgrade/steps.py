@@ -17,7 +17,7 @@ from typing import Any, TextIO
 import msgspec
 
 from bide import AsyncQueue, BideError, Info, Queue, SchemaMismatch, Worker, current
-from bide.prove.actors import Changer, Producer, Receiver, Slowcoach, Stage
+from bide.prove.actors import Changer, Producer, ReceivingActor, Slowcoach, Stage
 
 FAR, LATER = "90d", "1h"
 LONG = "long " * 1_000
@@ -184,7 +184,7 @@ def crowd(url: str, folder: str, name: str, seed: int, share: int) -> None:
     with Queue(url) as queue:
         queue.receive("t")  # all that it needs is imported then
     stage = Stage(lambda: Queue(url), Path(folder), seed, share)
-    others = [stage.start(Receiver, f"{name}-receiver-{n}") for n in range(2)]
+    others = [stage.start(ReceivingActor, f"{name}-receiver-{n}") for n in range(2)]
     others.append(stage.start(Slowcoach, f"{name}-slowcoach"))
     ready()
     sys.stdin.readline()

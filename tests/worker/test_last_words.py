@@ -15,9 +15,9 @@ import pytest
 from bide import AsyncQueue, Queue
 from bide.engines.base import End
 from bide.worker import Worker
-from bide.worker.finish import Settling
+from bide.worker.finish import Settler
 from bide.worker.service import AT_ONCE
-from bide.worker.stop import CLOSING, LAST_WORDS, OVERTIME, Ending
+from bide.worker.stop import CLOSING, LAST_WORDS, OVERTIME, StopWaits
 from tests.worker.faults import Faults
 from tests.worker.test_stopping import begun, end_by_stop
 
@@ -178,10 +178,10 @@ class SlowEngine:
 
 async def drained(engine: Any, count: int) -> int:
     """A stop without grace: how many ends the engine was not told."""
-    settling = Settling(engine, lambda handlings: None, lambda batch, answers: None)
+    settling = Settler(engine, lambda handlings: None, lambda batch, answers: None)
     for number in range(count):
         settling.put(mock.Mock(end=End("a", str(number), "1", "release")))
-    left = await settling.drain(Ending(asyncio.get_running_loop().time()))
+    left = await settling.drain(StopWaits(asyncio.get_running_loop().time()))
     settling.drop()
     return left
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bide.cli.worker.health import Json, Text
+from bide.cli.worker.health import JsonFormatter, Text
 from tests.worker.processes import Running, Shop, open_shop, until
 
 HANDLERS = r"""
@@ -124,7 +124,7 @@ def record(message: str, error: BaseException | None = None) -> logging.LogRecor
 
 @pytest.mark.parametrize("text", ["\udc80", "\x00", "\u2028", "\x1b]0;title\x07", "Grüße 🎁", "\u202e", 'a "quote" \\'])
 def test_json_of_any_text_is_one_line_that_can_be_read(text: str) -> None:
-    line = Json().format(record(text, ValueError(text)))
+    line = JsonFormatter().format(record(text, ValueError(text)))
     assert line.isprintable()
     told = json.loads(line)
     shown = text.replace("\udc80", "\\udc80")

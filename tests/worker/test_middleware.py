@@ -11,8 +11,8 @@ import pytest
 from bide import AsyncQueue, Bury, Call, Hook, current, steps
 from bide.engines.base import End
 from bide.queue.batching import Line
-from bide.worker.finish import Settling
-from bide.worker.stop import Ending
+from bide.worker.finish import Settler
+from bide.worker.stop import StopWaits
 from tests.worker.test_running import ended
 
 
@@ -161,12 +161,12 @@ async def test_an_end_that_a_ctrl_c_in_a_hook_kept_back_is_told_in_the_last_word
 
     engine: Any = SimpleNamespace(settle=settle)
     handling: Any = SimpleNamespace(end=End("a", "id", "token", "done"))
-    settling = Settling(engine, lambda handlings: None, lambda *told: settled.append(told))
+    settling = Settler(engine, lambda handlings: None, lambda *told: settled.append(told))
     line = settling._lines[None] = Line(None, settling)
     line.waiting.append(handling)
     with pytest.raises(KeyboardInterrupt):
         await line._work()
-    assert await settling.drain(Ending(asyncio.get_running_loop().time())) == 0
+    assert await settling.drain(StopWaits(asyncio.get_running_loop().time())) == 0
     assert settled == [([handling], ["done"])]
 
 

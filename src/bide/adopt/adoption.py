@@ -11,8 +11,8 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bide.adopt.copies import SURE, Copies, Doubt, InDoubt, OtherQueue, Unread
-from bide.adopt.source import Entries, Found, Held, Names, Refused, Source, is_for_another
+from bide.adopt.copies import SURE, Copies, Doubt, EarlierUnread, InDoubt, OtherQueue
+from bide.adopt.source import AdoptSource, EarlierRun, Entries, FoundEntry, Names, RefusedEntry, is_for_another
 from bide.engines.base import MAX_BATCH
 from bide.errors import BadMessage, BideError, ConfigError, OutcomeUnknown, QueueFull, SchemaMismatch, Unavailable, Unsupported
 from bide.types import CancelResult, Sent
@@ -36,7 +36,7 @@ def destination_of(queue: "Queue") -> str:
 class Adoption:
     """One run. Its counts are right at every moment, also after an error."""
 
-    def __init__(self, source: Source, queue: "Queue", *, doubt: Doubt = "stop", batch: int = MAX_BATCH) -> None:
+    def __init__(self, source: AdoptSource, queue: "Queue", *, doubt: Doubt = "stop", batch: int = MAX_BATCH) -> None:
         self.adopted: int = 0
         self.resumed: int = 0  # of those adopted, how many an earlier run had taken
         self.gone: int = 0  # old consumers took them meanwhile
@@ -97,7 +97,7 @@ class Adoption:
 
     def _move_beside(self, beside: Executor, stopped: Callable[[], bool]) -> None:
         """While a batch is put, the one before it is finished and the next one taken: only this thread uses the source."""
-        before: tuple[Sequence[Found], Sequence[Sent]] = (), ()
+        before: tuple[Sequence[FoundEntry], Sequence[Sent]] = (), ()
         taken = Entries() if stopped() else self._take()
         while taken.found or taken.gone:
             put = beside.submit(self._copies.put, taken.found, self._taken_at)
@@ -122,7 +122,9 @@ class Adoption:
         self._leave(taken.refused)
         return taken
 
-    def _answers(self, batch: Sequence[Found], following: Sequence[Found], put: Future[Sequence[Sent]]) -> Sequence[Sent]:
+    def _answers(
+        self, batch: Sequence[FoundEntry], following: Sequence[FoundEntry], put: Future[Sequence[Sent]]
+    ) -> Sequence[Sent]:
         try:
             return put.result()
         except _NOT_STORED:  # nobody has tried to put it before, so it can be given back
@@ -136,7 +138,7 @@ class Adoption:
         """Finish what an earlier run has taken, if there is something. Raises InDoubt, OtherQueue, Unread."""
         try:
             found = self._resume()
-        except (InDoubt, OtherQueue, Unread):
+        except (InDoubt, OtherQueue, EarlierUnread):
             self.asked = True
             raise
         if found:
@@ -148,7 +150,7 @@ class Adoption:
         held = self._source.held()
         if held.refused and self._doubt != "give-back":
             self._in_hand |= {each.name for each in held.found} | {each.held for each in held.refused}
-            raise Unread(held.refused)
+            raise EarlierUnread(held.refused)
         self._leave(held.refused)
         if not (found := held.found or held.ended or held.known):
             return False
@@ -191,7 +193,7 @@ class Adoption:
         self._give_back(names)
         self.given_back += len(names)
 
-    def _finish(self, batch: Sequence[Found], answers: Sequence[Sent | None]) -> int:
+    def _finish(self, batch: Sequence[FoundEntry], answers: Sequence[Sent | None]) -> int:
         """End at the source what the queue has, and give back what it refused. Gives how many messages were moved."""
         stored = {found.name: sent for found, sent in zip(batch, answers, strict=False) if sent is not None}
         kept = [found for found in batch if found.name in stored and stored[found.name].outcome in ("kept", "exists")]
@@ -208,7 +210,7 @@ class Adoption:
         self._moved(self.adopted + self.gone)
         return len(stored)
 
-    def _take_back_what_was_sent(self, held: Held) -> None:
+    def _take_back_what_was_sent(self, held: EarlierRun) -> None:
         for each in self._parts(held.ended):
             ends = self._copies.end_if_sent(each)
             self._count_ends(ends)
@@ -216,7 +218,7 @@ class Adoption:
         for each in self._parts(held.known):
             self._count_ends(self._copies.end_if_sent(each))
 
-    def _take_back(self, copies: Sequence[tuple[Found, Sent]]) -> None:
+    def _take_back(self, copies: Sequence[tuple[FoundEntry, Sent]]) -> None:
         """End copies of entries that were changed or ended at the source meanwhile."""
         ends = self._copies.end(copies)
         self._count_ends(ends)
@@ -226,7 +228,7 @@ class Adoption:
         self.gone += ends[CancelResult.CANCELLED] + ends[CancelResult.DEAD]
         self.late += ends[CancelResult.RUNNING]
 
-    def _leave(self, refused: Sequence[Refused]) -> None:
+    def _leave(self, refused: Sequence[RefusedEntry]) -> None:
         for each in refused:
             self.refused[each.reason] += 1
             self.examples.setdefault(each.reason, each.entry)
@@ -251,11 +253,11 @@ class Adoption:
 class Several:
     """What is taken keeps the name that its own source gave it, which no other source has given."""
 
-    def __init__(self, kind: str, shown: str, sources: Sequence[Source]) -> None:
+    def __init__(self, kind: str, shown: str, sources: Sequence[AdoptSource]) -> None:
         self._kind = kind
         self._shown = shown
         self._sources = sources
-        self._of: dict[str, Source] = {}
+        self._of: dict[str, AdoptSource] = {}
 
     @property
     def kind(self) -> str:
@@ -278,8 +280,8 @@ class Several:
         found = sorted((found for each in seen for found in each.found), key=lambda found: found.message.at or 0)
         return Entries(found, [refused for each in seen for refused in each.refused])
 
-    def held(self) -> Held:
-        found, refused, ended, age, unsure = list[Found](), list[Refused](), list[Found](), 0.0, False
+    def held(self) -> EarlierRun:
+        found, refused, ended, age, unsure = list[FoundEntry](), list[RefusedEntry](), list[FoundEntry](), 0.0, False
         for source in self._sources:
             held = source.held()
             self._note(source, [*(each.name for each in held.found), *(each.held for each in held.refused)])
@@ -288,10 +290,10 @@ class Several:
             ended += held.ended
             age = max(age, held.age)
             unsure = unsure or held.unsure
-        return Held(found, refused, age, unsure, ended)
+        return EarlierRun(found, refused, age, unsure, ended)
 
     def take(self, limit: int) -> Entries:
-        refused, gone = list[Refused](), 0
+        refused, gone = list[RefusedEntry](), 0
         for source in self._sources:
             taken = source.take(limit)
             refused += taken.refused
@@ -319,9 +321,9 @@ class Several:
         for each in self._sources:
             each.close()
 
-    def _note(self, source: Source, names: Sequence[str]) -> None:
+    def _note(self, source: AdoptSource, names: Sequence[str]) -> None:
         self._of.update(dict.fromkeys(names, source))
 
-    def _parts(self, names: Sequence[str]) -> list[tuple[Source, list[str]]]:
+    def _parts(self, names: Sequence[str]) -> list[tuple[AdoptSource, list[str]]]:
         parts = [(source, [name for name in names if self._of[name] is source]) for source in self._sources]
         return [(source, part) for source, part in parts if part]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from bide.adopt.source import Found, Refused
+from bide.adopt.source import FoundEntry, RefusedEntry
 from bide.core.formats import iso, plural
 from bide.core.times import MAX_DELAY_MS
 from bide.engines.base import OPERATION_MS, NewMessage, Ref, Seen, Stored
@@ -67,10 +67,10 @@ class OtherQueue(BideError):
         self.count: int = count
 
 
-class Unread(BideError):
+class EarlierUnread(BideError):
     """What an earlier run was moving can't be read with the options of this one. Nothing was changed."""
 
-    def __init__(self, held: Sequence[Refused]) -> None:
+    def __init__(self, held: Sequence[RefusedEntry]) -> None:
         super().__init__(
             f"Of what a run was moving when it was stopped, {plural(len(held), 'message')} can't be read now, and the queue "
             f"may have them. One {held[0].reason}, for example: {held[0].entry}. Give the options of that run; or --doubtful "
@@ -87,20 +87,20 @@ class Copies:
         self._queue = queue
         self._kind = kind
 
-    def put(self, batch: Sequence[Found], since: float | None = None) -> Sequence[Sent]:
+    def put(self, batch: Sequence[FoundEntry], since: float | None = None) -> Sequence[Sent]:
         """`since`: when it was taken, if the put is to be known again. A process that was frozen for longer sends nothing."""
         if since is not None and self.known and batch and time.time() - since > SURE:
             raise OutcomeUnknown("This process stood still for minutes, so another run may have sent what it took.", answers=[])
         return self._queue.session.put_many([self._named(each) for each in batch])
 
-    def end(self, copies: Sequence[tuple[Found, Sent]]) -> Counter[CancelResult]:
+    def end(self, copies: Sequence[tuple[FoundEntry, Sent]]) -> Counter[CancelResult]:
         """A copy that somebody has replaced or moved since, by its key, is a message of theirs: it is gone for us."""
         if not copies or not self._queue.capabilities.cancel:
             return Counter({CancelResult.GONE: len(copies)})
         stored = self._queue.session.engine().get([Ref(id=sent.id) for _, sent in copies])
         return Counter(self._end(*copy, now) for copy, now in zip(copies, stored, strict=True))
 
-    def _end(self, found: Found, sent: Sent, now: Stored | None) -> CancelResult:
+    def _end(self, found: FoundEntry, sent: Sent, now: Stored | None) -> CancelResult:
         """RUNNING: also if a worker has tried it. Then it waits for the next attempt, or is a dead letter."""
         engine = self._queue.session.engine()
         if now is None or zlib.crc32(now.body) != _crc_of(found):
@@ -113,7 +113,7 @@ class Copies:
             end = CancelResult.DEAD if complete(engine.purge(now.topic, "dead", [now.id])).count else CancelResult.GONE
         return CancelResult.RUNNING if tried and end in (CancelResult.CANCELLED, CancelResult.DEAD) else end
 
-    def end_if_sent(self, ended: Sequence[Found]) -> Counter[CancelResult]:
+    def end_if_sent(self, ended: Sequence[FoundEntry]) -> Counter[CancelResult]:
         """End those that an earlier run has sent, or is sending yet; what it has not is not counted.
 
         If it was not sent, there is a message for a moment that nobody gets: far away, or a dead letter, which holds no key.
@@ -129,10 +129,10 @@ class Copies:
         for each in (each for each, end in zip(sent, ends, strict=True) if end is CancelResult.DEAD):
             complete(engine.purge(each.topic, "dead", [each.id]))
 
-    def _named(self, found: Found) -> NewMessage:
+    def _named(self, found: FoundEntry) -> NewMessage:
         return replace(found.message, operation=f"adopt/{self._kind}/{found.name}" if self.known else None)
 
 
-def _crc_of(found: Found) -> int:
+def _crc_of(found: FoundEntry) -> int:
     """Of the body of its copy."""
     return zlib.crc32(found.message.body) if found.crc is None else found.crc

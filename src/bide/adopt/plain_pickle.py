@@ -8,7 +8,7 @@ import pickletools
 from collections.abc import Callable
 from typing import Any
 
-from bide.adopt.source import Unreadable
+from bide.adopt.source import UnreadableEntry
 
 MOST = 1_000_000  # instructions, and characters and values of what comes out: more than a body of the largest size has
 MARK = object()
@@ -56,7 +56,7 @@ class _Machine:
         stack = self.stack
         if name in _VALUES:
             if isinstance(arg, float) and not math.isfinite(arg):
-                raise Unreadable("has arguments that JSON can't express")
+                raise UnreadableEntry("has arguments that JSON can't express")
             stack.append(arg)
         elif name in _CONSTANTS:
             stack.append(_CONSTANTS[name])
@@ -104,7 +104,7 @@ class _Machine:
         elif name in ("GET", "BINGET", "LONG_BINGET"):
             self.stack.append(self.memo[arg])
         elif name not in _SILENT:
-            raise Unreadable(f"has arguments that are objects of Python, not plain data (its pickle needs {name})")
+            raise UnreadableEntry(f"has arguments that are objects of Python, not plain data (its pickle needs {name})")
 
 
 def plain(pickled: bytes) -> Any:
@@ -117,12 +117,12 @@ def plain(pickled: bytes) -> Any:
             machine.do(instruction.name, arg)
         [value] = machine.stack
         too_large = _weight(value, {}) > MOST
-    except Unreadable:
+    except UnreadableEntry:
         raise
     except Exception:  # of genops, which raises what it likes; and of a pickle whose instructions do not fit together
-        raise Unreadable("has arguments that can't be read") from None
+        raise UnreadableEntry("has arguments that can't be read") from None
     if too_large:
-        raise Unreadable("has arguments that are too large")
+        raise UnreadableEntry("has arguments that are too large")
     return value
 
 

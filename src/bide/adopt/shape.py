@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from bide.adopt.source import Unreadable
+from bide.adopt.source import UnreadableEntry
 from bide.core import options
 from bide.core.codec import JSON, MAX_BODY, Encoded
 from bide.core.formats import plural
@@ -75,10 +75,10 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         """
         now = time.time_ns() // 1_000_000
         if due is not None and due - now > self.longest:
-            raise Unreadable(f"is due in more than {self.longest // 86_400_000:,} days")
+            raise UnreadableEntry(f"is due in more than {self.longest // 86_400_000:,} days")
         named = self.topic or topic
         if named is None:
-            raise Unreadable("names no topic: give --topic")
+            raise UnreadableEntry("names no topic: give --topic")
         if self.body_as is not None and not body.lstrip(b" \t\r\n").startswith(b"{"):
             body = b"{%s:%s}" % (msgspec.json.encode(self.body_as), body)
         attempts = self.max_attempts or max_attempts
@@ -92,12 +92,12 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
                 headers=headers,
             )
         except TooLarge:
-            raise Unreadable(f"has a body over {MAX_BODY:,} bytes") from None
+            raise UnreadableEntry(f"has a body over {MAX_BODY:,} bytes") from None
         except BadMessage as error:
             reason = _why_not(named, key, headers, attempts) or f"can't be sent: {error}".rstrip(".")
-            raise Unreadable(reason) from None
+            raise UnreadableEntry(reason) from None
         if len(body) > MAX_BODY:
-            raise Unreadable(f"has a body over {MAX_BODY:,} bytes")
+            raise UnreadableEntry(f"has a body over {MAX_BODY:,} bytes")
         at, expires_in = None if due is None else max(0, due), None if life is None else min(life, MAX_DELAY_MS)
         return msgspec.structs.replace(made, at=at, expires_in=expires_in)
 
@@ -105,7 +105,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 def due_ms(score: float, unit: str = "auto") -> int:
     """The instant of a score in seconds (s) or milliseconds (ms), rounded up. auto: as its size says. Raises Unreadable."""
     if not math.isfinite(score):
-        raise Unreadable("has a score that is no time")
+        raise UnreadableEntry("has a score that is no time")
     exact = Fraction(score)
     return math.ceil(exact if unit == "ms" or (unit == "auto" and abs(score) >= MS_FROM) else exact * 1000)
 
@@ -116,7 +116,7 @@ def check_json(content: bytes) -> None:
         content.decode()  # a body is UTF-8, also in the parts that the decoder passes over
         _decode(content)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise Unreadable("is not JSON") from None
+        raise UnreadableEntry("is not JSON") from None
 
 
 def field(content: bytes, path: str) -> bytes:
@@ -124,13 +124,13 @@ def field(content: bytes, path: str) -> bytes:
     try:
         fields = _fields(content)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise Unreadable(f"has no field {path}") from None
+        raise UnreadableEntry(f"has no field {path}") from None
     head, dot, rest = path.partition(".")
     if path in fields:
         return bytes(fields[path])
     if dot and head in fields:
         return field(bytes(fields[head]), rest)
-    raise Unreadable(f"has no field {path}")
+    raise UnreadableEntry(f"has no field {path}")
 
 
 def _parsed(body: bytes) -> bytes:
@@ -138,7 +138,7 @@ def _parsed(body: bytes) -> bytes:
     try:
         inner = msgspec.json.decode(body, type=str).encode()
         check_json(inner)
-    except (msgspec.DecodeError, UnicodeError, Unreadable):
+    except (msgspec.DecodeError, UnicodeError, UnreadableEntry):
         return body
     return inner
 
@@ -163,7 +163,7 @@ def _halves(id: str, between: str) -> tuple[str, str]:
     """The topic and the key. Raises Unreadable."""
     topic, found, key = id.partition(between)
     if not (topic and found and key):
-        raise Unreadable(f"has an id that is not a topic and a key with {between} between them")
+        raise UnreadableEntry(f"has an id that is not a topic and a key with {between} between them")
     return topic, key
 
 
@@ -171,13 +171,13 @@ def _text(content: bytes) -> str:
     try:
         return content.decode()
     except UnicodeError:
-        raise Unreadable("is not UTF-8") from None
+        raise UnreadableEntry("is not UTF-8") from None
 
 
 def _text_field(content: bytes, path: str) -> str:
     found = _decode(field(content, path))
     if isinstance(found, bool) or not isinstance(found, str | int) or found == "":
-        raise Unreadable(f"has no text or whole number in its field {path}")
+        raise UnreadableEntry(f"has no text or whole number in its field {path}")
     return str(found)
 
 
@@ -198,13 +198,13 @@ class TaskShape(msgspec.Struct, frozen=True, kw_only=True):
         """A JSON object of all arguments. Values may be msgspec.Raw. Raises Unreadable."""
         names = self.names.get(task, ())
         if len(args) > len(names):
-            raise Unreadable(f"has {plural(len(args), 'argument')} without a name: give --args {task}=NAME,…")
+            raise UnreadableEntry(f"has {plural(len(args), 'argument')} without a name: give --args {task}=NAME,…")
         if twice := [name for name in names[: len(args)] if name in kwargs]:
-            raise Unreadable(f"has the argument {twice[0]} twice: correct --args {task}=…")
+            raise UnreadableEntry(f"has the argument {twice[0]} twice: correct --args {task}=…")
         try:
             return msgspec.json.encode({**dict(zip(names, args, strict=False)), **kwargs})
         except (TypeError, ValueError, OverflowError, RecursionError):
-            raise Unreadable("has arguments that JSON can't express") from None
+            raise UnreadableEntry("has arguments that JSON can't express") from None
 
 
 def read_maps(given: Sequence[str]) -> dict[str, str]:

@@ -13,11 +13,11 @@ Names: TypeAlias = Callable[[Sequence[str]], object]
 """Is told the names of entries."""
 
 
-class Unreadable(ValueError):
+class UnreadableEntry(ValueError):
     """An entry can't become a message. The text says why, in words that are the same for all such entries."""
 
 
-class Found(msgspec.Struct, frozen=True, gc=False):
+class FoundEntry(msgspec.Struct, frozen=True, gc=False):
     """An entry that was read, as the message that it becomes."""
 
     name: str  # of at most 100 printable characters, and of this take alone: the operation of its put, also after a kill
@@ -25,7 +25,7 @@ class Found(msgspec.Struct, frozen=True, gc=False):
     crc: int | None = None  # of the body that an earlier run has sent, if the message is not that one
 
 
-class Refused(NamedTuple):
+class RefusedEntry(NamedTuple):
     """An entry that is left where it is."""
 
     entry: str  # what it is called at the source, for people
@@ -36,20 +36,20 @@ class Refused(NamedTuple):
 class Entries(NamedTuple):
     """What was found or taken at a source."""
 
-    found: Sequence[Found] = ()
-    refused: Sequence[Refused] = ()  # each entry once a run, though it is met again
+    found: Sequence[FoundEntry] = ()
+    refused: Sequence[RefusedEntry] = ()  # each entry once a run, though it is met again
     gone: int = 0  # were read, and somebody else had taken them before us
 
 
-class Held(NamedTuple):
+class EarlierRun(NamedTuple):
     """What an earlier run took and did not finish."""
 
-    found: Sequence[Found] = ()
-    refused: Sequence[Refused] = ()  # can't be read with the options of this run
+    found: Sequence[FoundEntry] = ()
+    refused: Sequence[RefusedEntry] = ()  # can't be read with the options of this run
     age: float = 0.0  # seconds since the oldest of them was taken, by the clock of the source
     unsure: bool = False  # an old worker may have done some of them, though they were taken
-    ended: Sequence[Found] = ()  # were changed or ended there since: of each, a message under its name that nobody may get
-    known: Sequence[Found] = ()  # the same, of which a run before knew: it may have taken the copies back
+    ended: Sequence[FoundEntry] = ()  # were changed or ended there since: of each, a message under its name that nobody may get
+    known: Sequence[FoundEntry] = ()  # the same, of which a run before knew: it may have taken the copies back
 
 
 def new_take(destination: str) -> str:
@@ -66,7 +66,7 @@ def _mark(destination: str) -> str:
     return f"to.{zlib.crc32(destination.encode()):08x}."
 
 
-class Source(Protocol):
+class AdoptSource(Protocol):
     """Where messages wait. All verbs raise a BideError, and then what they were to do can be done again.
 
     `take` is atomic for each entry: an old consumer gets it, or the adopter does. And it is durable: what was taken is held
@@ -90,7 +90,7 @@ class Source(Protocol):
     def peek(self, limit: int) -> Entries:
         """So many entries of those that are due first, of each part of the source. Nothing is changed."""
 
-    def held(self) -> Held:
+    def held(self) -> EarlierRun:
         """What an earlier run took and neither finished nor gave back. No entry is finished or given back."""
 
     def take(self, limit: int) -> Entries:

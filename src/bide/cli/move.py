@@ -171,10 +171,10 @@ def move(
         if doubtful == "give-back":
             check_the_give_back(old, there)
             return _given_back(old, as_json=as_json)
-        return _moved(old, there, matching, Asked(topic, follow, doubtful or "stop", as_json))
+        return _moved(old, there, matching, MoveOptions(topic, follow, doubtful or "stop", as_json))
 
 
-class Asked(NamedTuple):
+class MoveOptions(NamedTuple):
     """What the command line says about a run."""
 
     topics: Sequence[str] | None
@@ -183,7 +183,7 @@ class Asked(NamedTuple):
     as_json: bool
 
 
-def _moved(old: "Queue", there: QueueOptions, topics: "re.Pattern[str]", asked: Asked) -> int:
+def _moved(old: "Queue", there: QueueOptions, topics: "re.Pattern[str]", asked: MoveOptions) -> int:
     from bide.adopt.adoption import Adoption
 
     with there.open(create=True) as new:

@@ -30,7 +30,7 @@ class BodyError(ValueError):
     """This is no body. The text says why."""
 
 
-class Line(NamedTuple):
+class SendLine(NamedTuple):
     number: int
     message: Outgoing
 
@@ -79,7 +79,7 @@ class _Sender:
         self._batches = 0
         self._as_json = as_json
 
-    def send(self, batch: list[Line]) -> None:
+    def send(self, batch: list[SendLine]) -> None:
         """Send a batch. Each batch has an operation of its own, so that the same lines sent again add nothing.
 
         Goes on after one of which a part was done, or all and not confirmed.
@@ -138,13 +138,13 @@ def _has_half_a_character(raw: bytes) -> bool:
     return False
 
 
-def _batches(file: BinaryIO, common: Outgoing, *, text: bool) -> Iterator[list[Line]]:
+def _batches(file: BinaryIO, common: Outgoing, *, text: bool) -> Iterator[list[SendLine]]:
     lines = _read(file, common, text=text)
     while batch := list(itertools.islice(lines, BATCH)):
         yield batch
 
 
-def _read(file: BinaryIO, common: Outgoing, *, text: bool) -> Iterator[Line]:
+def _read(file: BinaryIO, common: Outgoing, *, text: bool) -> Iterator[SendLine]:
     for number, written in read_lines(file):
         try:
             body = parse_body(written, text=text)
@@ -152,7 +152,7 @@ def _read(file: BinaryIO, common: Outgoing, *, text: bool) -> Iterator[Line]:
             raise BadBody(
                 f"Line {number:,} is not a valid body: {error}. Write one JSON value per line, or add --text."
             ) from None
-        yield Line(number, msgspec.structs.replace(common, body=body))
+        yield SendLine(number, msgspec.structs.replace(common, body=body))
 
 
 def _checked(file: BinaryIO, common: Outgoing, *, text: bool) -> int:

@@ -86,7 +86,7 @@ _WORDS: Mapping[str, str] = {
 _Instant: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]  # until the end of the year 9999
 
 
-class Record(msgspec.Struct):
+class ListedRecord(msgspec.Struct):
     """A line of `bide list --json`."""
 
     id: str
@@ -111,7 +111,7 @@ class Wanted(NamedTuple):
     if_exists: IfExists
     operation: str | None
 
-    def refuses(self, record: Record, now: int) -> Reason | None:
+    def refuses(self, record: ListedRecord, now: int) -> Reason | None:
         if record.state == "leased" and not self.leased:
             return "leased"
         if record.state == "dead":
@@ -119,7 +119,7 @@ class Wanted(NamedTuple):
         return "expired" if record.expires_ms is not None and record.expires_ms <= now else None
 
 
-class Line(NamedTuple):
+class RecordLine(NamedTuple):
     number: int
     id: str
     message: NewMessage | None
@@ -134,7 +134,7 @@ def send_records(options: QueueOptions, source: str, wanted: Wanted, *, as_json:
         with options.open(create=True) as queue, progress("sending", total, shown=shown) as moved:
             named = queue.capabilities.idempotent or wanted.operation is not None
             unsent = Unsent(source, "bide send --from -", repeatable=named)
-            sender = _Sender(queue, unsent, named=named, as_json=as_json)
+            sender = _RecordSender(queue, unsent, named=named, as_json=as_json)
             try:
                 for batch in _batches(file, wanted):
                     sender.send(batch)
@@ -152,7 +152,7 @@ def send_records(options: QueueOptions, source: str, wanted: Wanted, *, as_json:
     return unsent.ended()
 
 
-class _Sender:
+class _RecordSender:
     """Sends batches, and knows at every moment what became of the lines."""
 
     def __init__(self, queue: "Queue", unsent: Unsent, *, named: bool, as_json: bool) -> None:
@@ -167,7 +167,7 @@ class _Sender:
         self._outcomes = Counter[str]()
         self._left_out = Counter[Reason]()
 
-    def send(self, batch: list[Line]) -> None:
+    def send(self, batch: list[RecordLine]) -> None:
         """Send a batch. Goes on after one of which a part was done, or all and not confirmed."""
         new = [(line, self._as_sent(line.message)) for line in batch if line.message is not None]
         try:
@@ -196,8 +196,8 @@ class _Sender:
                 echo(f"{count:,} {_WORDS[what]}.")
 
 
-def _batches(file: BinaryIO, wanted: Wanted) -> Iterator[list[Line]]:
-    batch, size = list[Line](), 0
+def _batches(file: BinaryIO, wanted: Wanted) -> Iterator[list[RecordLine]]:
+    batch, size = list[RecordLine](), 0
     for line in _read(file, wanted):
         batch.append(line)
         size += 0 if line.message is None else len(line.message.body)
@@ -215,17 +215,17 @@ def _checked(file: BinaryIO, wanted: Wanted) -> int:
     return count
 
 
-def _read(file: BinaryIO, wanted: Wanted) -> Iterator[Line]:
+def _read(file: BinaryIO, wanted: Wanted) -> Iterator[RecordLine]:
     from bide.queue.envelope import Envelope
 
-    envelope, decode = Envelope(JSON, MAX_BODY, now_ms), msgspec.json.Decoder(Record).decode
+    envelope, decode = Envelope(JSON, MAX_BODY, now_ms), msgspec.json.Decoder(ListedRecord).decode
     for number, written in read_lines(file):
         now = now_ms()
         try:
             written.decode()  # a body that is passed on as it is must be UTF-8, too
             record = decode(written)
             refused = wanted.refuses(record, now)
-            yield Line(number, record.id, None if refused else _message(record, envelope, wanted, now), refused)
+            yield RecordLine(number, record.id, None if refused else _message(record, envelope, wanted, now), refused)
         except BadMessage as error:
             raise type(error)(f"Line {number:,}: {error}") from error
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
@@ -234,7 +234,7 @@ def _read(file: BinaryIO, wanted: Wanted) -> Iterator[Line]:
             ) from None
 
 
-def _message(record: Record, envelope: "Envelope", wanted: Wanted, now: int) -> NewMessage:
+def _message(record: ListedRecord, envelope: "Envelope", wanted: Wanted, now: int) -> NewMessage:
     """The message as it was: its body to the byte, its time, and what is left of its attempts and of its life."""
     from bide.queue.deliveries import attempts_left
 

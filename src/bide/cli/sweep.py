@@ -103,15 +103,15 @@ class Meant(NamedTuple):
         kind = "dead letters" if self.name == "dead" else f"{self.name} messages"
         return f"{self.pattern} has no {kind}{'' if self.where is None else ' that match'}."
 
-    def look(self) -> "Look":
+    def look(self) -> "SweepLook":
         """What is stored in these states, whether it is meant or not."""
         if not self.queue.capabilities.inspect:
-            return Look()
+            return SweepLook()
         topics = self.topics
         whole = self.queue.stats(self.pattern if topics == [self.pattern] else None)
         each = [whole] if topics == [self.pattern] else [whole.topics[topic] for topic in topics if topic in whole.topics]
         told: list[int] = [getattr(counts, state) for counts in each for state in self.states]
-        return Look(sum(told), any(counts.about for counts in each), tuple(whole.missing))
+        return SweepLook(sum(told), any(counts.about for counts in each), tuple(whole.missing))
 
     def pages(self, absent: set[str]) -> Iterator[Iterable[Info]]:
         """All that are meant, as they are now. `absent` gets the servers that did not answer."""
@@ -157,7 +157,7 @@ class Meant(NamedTuple):
         return count, first, absent
 
 
-class Look(NamedTuple):
+class SweepLook(NamedTuple):
     stored: int | None = None  # messages; None: the engine counts nothing
     about: bool = False
     missing: tuple[str, ...] = ()
@@ -209,7 +209,7 @@ def _ask(meant: Meant, question: str, *, yes: bool) -> bool:
         return True
     if not sys.stdin.isatty():
         raise WrongUsage("There is no terminal to ask at. Add --yes to do it without asking, or --dry-run to look.")
-    look = Look() if meant.where is not None or meant.ids else meant.look()
+    look = SweepLook() if meant.where is not None or meant.ids else meant.look()
     note_missing(look.missing)
     many = meant.counted()[0] if look.stored is None else look.stored
     if not many:
@@ -227,7 +227,7 @@ def work(meant: Meant, what: str, steps: Callable[["Engine", str], Steps]) -> "P
     """Change the messages, topic by topic, and show how far it has come."""
     from bide.queue.bulk import Progress
 
-    engine, look = meant.queue.session.engine(), Look() if meant.ids else meant.look()
+    engine, look = meant.queue.session.engine(), SweepLook() if meant.ids else meant.look()
     done = Progress(missing=look.missing)
     try:
         with progress(f"{what} {meant.pattern}", len(meant.ids) or look.stored) as moved:

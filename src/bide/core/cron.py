@@ -183,7 +183,7 @@ class Called(NamedTuple):
     last: int
 
 
-class Step(NamedTuple):
+class CronStep(NamedTuple):
     """What becomes of one planned instant."""
 
     call: bool  # whether the handler is called
@@ -244,29 +244,29 @@ class Schedule:
         most = jitter if following is None else min(jitter, following - planned - 1)
         return planned + zlib.crc32(f"{self.name} {planned}".encode()) % (most + 1)
 
-    def step(self, planned: int, now: int, called: Called | None = None) -> Step:
+    def step(self, planned: int, now: int, called: Called | None = None) -> CronStep:
         """What to do with an instant whose message is handled now, for the first time."""
         if planned > now:  # the clock was set back meanwhile
-            return Step(True, self.next(now, self.with_call(called, planned)))
+            return CronStep(True, self.next(now, self.with_call(called, planned)))
         following = self.after(planned)
         passed = following is not None and self.due(following) <= now
         if not passed and now - self.due(planned) <= LATE:
-            return Step(True, following)
+            return CronStep(True, following)
         if self.timing.missed == "all":
-            return self._all(planned, now) if passed else Step(True, following)
-        return Step(self.timing.missed == "once", self.after(max(planned, now)))
+            return self._all(planned, now) if passed else CronStep(True, following)
+        return CronStep(self.timing.missed == "once", self.after(max(planned, now)))
 
-    def _all(self, planned: int, now: int) -> Step:
+    def _all(self, planned: int, now: int) -> CronStep:
         """This one, unless more than the latest instants have passed since."""
         span = (self._interval or _SHORTEST_OF_CRON) * MOST
         begin = now - span
         while begin >= planned:
             latest = deque(self._between(begin, now), MOST)
             if len(latest) == MOST:
-                return Step(False, latest[0], dropped=True)
+                return CronStep(False, latest[0], dropped=True)
             span *= 2
             begin = max(planned, now - span) if begin > planned else planned - 1
-        return Step(True, self.after(planned))
+        return CronStep(True, self.after(planned))
 
     def _between(self, begin: int, end: int) -> Iterator[int]:
         found = self.after(begin)

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import msgspec
 
 from bide.clock import Clock
-from bide.core.times import MAX_DELAY_MS, Planned, planned, planned_at
+from bide.core.times import MAX_DELAY_MS, DueTime, planned, planned_at
 from bide.errors import BideError, OutcomeUnknown
 from bide.types import State, Stats
 
@@ -152,12 +152,12 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     origin: Origin = "now"  # what the delay counts from: the engine's now, its due time, or since when it waits
     seen: int | None = None  # its due time as it was seen: if it has another, it is left alone, and the answer is gone
 
-    def planned(self, was: Planned, floor: int, ceiling: int, wall: int) -> Planned:
+    def planned(self, was: DueTime, floor: int, ceiling: int, wall: int) -> DueTime:
         """Of a message with these times, when now is between floor and ceiling. What is told from an instant is one, too."""
         if self.origin == "now":
             return planned(self.delay, self.at, floor, ceiling, wall)
         due = min((was.due if self.origin == "due" else was.since) + self.delay, floor + MAX_DELAY_MS)
-        return planned_at(due, floor, wall) if was.instant and due > wall else Planned(due, due, False)
+        return planned_at(due, floor, wall) if was.instant and due > wall else DueTime(due, due, False)
 
 
 class End(msgspec.Struct, frozen=True, gc=False):

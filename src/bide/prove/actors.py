@@ -25,7 +25,7 @@ KEYS = 12
 IF_EXISTS: tuple[IfExists, ...] = ("keep", "replace", "later")
 
 
-class Killed(Exception):
+class ActorKilled(Exception):
     """The thread ends at once, and loses what it holds."""
 
 
@@ -81,7 +81,7 @@ class Stage:
         with self.make_queue() as queue, self.history(name) as history:
             try:
                 actor(self, Recorded(queue, history), name).work()
-            except Killed as killed:
+            except ActorKilled as killed:
                 with history.fault(f"kill a {actor.__name__.lower()}") as fault:
                     fault.landed(str(killed))
                 return True
@@ -142,7 +142,7 @@ class Producer(Actor):
         self.queue.send(topic, delay=delay, operation=operation, again=op)
 
 
-class Receiver(Actor):
+class ReceivingActor(Actor):
     """Takes a few messages and ends each at once, in all ways. Now and then it is killed."""
 
     def work(self) -> None:
@@ -184,17 +184,17 @@ class Receiver(Actor):
         way = self.chance.randrange(3)
         if way == 0:
             with self.queue.history.ending("ack", delivery.plain):
-                raise Killed("before its ack was sent")
+                raise ActorKilled("before its ack was sent")
         if way == 1:
             with self.queue.history.ending("ack", delivery.plain), contextlib.suppress(LeaseLost, EngineError):
                 delivery.plain.ack()
-            raise Killed("before its ack was answered")
+            raise ActorKilled("before its ack was answered")
         with self.queue.history.receiving(TOPICS, limit=2, lease=LEASE), contextlib.suppress(EngineError):
             self.queue.plain.receive(*TOPICS, limit=2, lease=LEASE)
-        raise Killed("before it saw what it had received")
+        raise ActorKilled("before it saw what it had received")
 
 
-class Slowcoach(Receiver):
+class Slowcoach(ReceivingActor):
     """Holds what it takes for longer than its lease, so its ends come too late."""
 
     def work(self) -> None:

@@ -21,14 +21,14 @@ RESHARD = "reshard"
 """What the kinds of faults begin with in which a queue gets another number of shards."""
 
 
-class Span(Protocol):
+class TimeSpan(Protocol):
     @property
     def began(self) -> int: ...
     @property
     def ended(self) -> int: ...
 
 
-def before(first: Span, second: Span) -> bool:
+def before(first: TimeSpan, second: TimeSpan) -> bool:
     """Whether the first was certainly over when the second began."""
     return first.ended < second.began
 
@@ -65,7 +65,7 @@ class Send(msgspec.Struct, gc=False, kw_only=True):
         return self.result != "fail" and not self.repeated and self.outcome not in ("kept", "duplicate", "exists")
 
 
-class Delivered(msgspec.Struct, gc=False, kw_only=True):
+class DeliveryFacts(msgspec.Struct, gc=False, kw_only=True):
     began: int  # the receive that it came from; 0 when that is not known
     ended: int
     took: int  # ms, that receive
@@ -148,7 +148,7 @@ class Receive(msgspec.Struct, gc=False, kw_only=True):
     room: int | None  # how many deliveries may have been unseen; None: any number
 
 
-class Left(msgspec.Struct, gc=False, kw_only=True):
+class LeftMessage(msgspec.Struct, gc=False, kw_only=True):
     """A message that the queue held in the end."""
 
     topic: str
@@ -162,7 +162,7 @@ class Left(msgspec.Struct, gc=False, kw_only=True):
     planned: int | None = None
 
 
-class Message:
+class MessageFacts:
     """All that is known of one id."""
 
     __slots__ = ("acts", "deliveries", "handled", "id", "left", "sends")
@@ -170,14 +170,14 @@ class Message:
     def __init__(self, id: str) -> None:
         self.id: str = id
         self.sends: list[Send] = []  # those that may have made or replaced it
-        self.deliveries: list[Delivered] = []
+        self.deliveries: list[DeliveryFacts] = []
         self.acts: list[Act] = []
         self.handled: list[Handled] = []
-        self.left: Left | None = None
+        self.left: LeftMessage | None = None
 
     @property
     def topic(self) -> str:
-        of: Send | Delivered | Left | None = self.left or (self.sends or self.deliveries or [None])[0]
+        of: Send | DeliveryFacts | LeftMessage | None = self.left or (self.sends or self.deliveries or [None])[0]
         return of.topic if of is not None else ""
 
     @property
@@ -188,7 +188,7 @@ class Message:
         return (act for act in self.acts if act.op in ops and act.happened)
 
 
-class Look(msgspec.Struct):
+class LastLook(msgspec.Struct):
     """The last look at what is left."""
 
     began: int
@@ -199,7 +199,7 @@ class Look(msgspec.Struct):
 
 class Facts:
     def __init__(self) -> None:
-        self.messages: dict[str, Message] = {}
+        self.messages: dict[str, MessageFacts] = {}
         self.sends: dict[str, Send] = {}  # by tag
         self.keyed: dict[tuple[str, str], list[Send]] = {}  # by topic and key
         self.split: list[tuple[Send, str]] = []  # sends that were answered with another id, too
@@ -210,8 +210,8 @@ class Facts:
         self.workers: set[str] = set()  # processes that have written down what their handlers did
         self.faults: dict[str, list[Act]] = {}  # by kind
         self.clocks: list[ClockSet] = []
-        self.look: Look | None = None
-        self.left: dict[str, Left] = {}
+        self.look: LastLook | None = None
+        self.left: dict[str, LeftMessage] = {}
         self.records = 0
         self.operations = 0
         self.unknown = 0
@@ -220,10 +220,10 @@ class Facts:
         self.begin = NEVER
         self.end = 0
 
-    def message(self, id: str) -> Message:
+    def message(self, id: str) -> MessageFacts:
         found = self.messages.get(id)
         if found is None:
-            found = self.messages[id] = Message(id)
+            found = self.messages[id] = MessageFacts(id)
         return found
 
     def of_topic(self, topic: str, *ops: str) -> list[Act]:
@@ -239,7 +239,7 @@ class Facts:
         faults = (fault for kind, acts in self.faults.items() if kind.startswith(RESHARD) for fault in acts)
         return any(fault.began <= until for fault in faults)
 
-    def forgotten(self, done: Span) -> bool:
+    def forgotten(self, done: TimeSpan) -> bool:
         """Whether it may have been undone since by a server that went back."""
         return self.rolled_back(done.began, done.ended)
 
@@ -254,7 +254,7 @@ class Facts:
             each for each in self.answered if any(fault.began <= each.ended and each.began <= fault.ended for fault in faults)
         ]
 
-    def requeues(self, message: Message) -> Iterator[Act]:
+    def requeues(self, message: MessageFacts) -> Iterator[Act]:
         """The requeues that may have revived it after it was dead."""
         for act in (*message.acts, *self.topics.get(message.topic, ())):
             if act.op == "requeue" and act.possible:

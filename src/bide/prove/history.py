@@ -26,16 +26,16 @@ import msgspec
 
 from bide.core.times import duration_ms, instant_ms
 from bide.engines.base import OPERATION_MS, Claim, End, Ended, Hold
-from bide.prove.facts import Act, Delivered, Facts, Message, Send
+from bide.prove.facts import Act, DeliveryFacts, Facts, MessageFacts, Send
 from bide.prove.operation import (
-    Batch,
-    Calls,
+    BatchOperation,
+    CallsOperation,
     Changing,
-    Counting,
+    CountOperation,
     Each,
-    Ending,
+    EndOperation,
     Fault,
-    Handling,
+    HandlerOperation,
     Receiving,
     Returned,
     Sending,
@@ -47,7 +47,7 @@ from bide.prove.operation import (
     write_claimed,
     write_delivered,
 )
-from bide.prove.record import Log
+from bide.prove.record import RecordLog
 from bide.queue import AsyncDelivery, Delivery
 from bide.queue.deliveries import planned_of
 from bide.queue.envelope import DEADLINE
@@ -61,7 +61,7 @@ class History:
     """What one process did, in a file of its own."""
 
     def __init__(self, path: Path | str, process: str | None = None) -> None:
-        self.log: Log = Log(path, process)
+        self.log: RecordLog = RecordLog(path, process)
         self._salt = secrets.token_hex(4)
         self._tags = itertools.count()
 
@@ -85,7 +85,7 @@ class History:
         tag, tagged = self._tagged(body) if again is None else (again.tag, again.body)
         return Sending(self.log, topic, tag, Outgoing(tagged, **chosen), operation, needs=needs)
 
-    def sending_many(self, topic: str, messages: Iterable[object], *, operation: str | None = None) -> Batch:
+    def sending_many(self, topic: str, messages: Iterable[object], *, operation: str | None = None) -> BatchOperation:
         """Send the operation's `messages` by one send_many. A message is a body, or an Outgoing with options of its own."""
         batch = self.log.new_call()
         sends = []
@@ -94,7 +94,7 @@ class History:
             tag, tagged = self._tagged(message.body)
             own = None if operation is None else f"{operation}#{number}"
             sends.append(Sending(self.log, topic, tag, msgspec.structs.replace(message, body=tagged), own, batch))
-        return Batch(sends)
+        return BatchOperation(sends)
 
     def _tagged(self, body: object) -> tuple[str, object]:
         tag = f"{self._salt}-{next(self._tags):x}"
@@ -118,17 +118,17 @@ class History:
         instant = None if at is None else instant_ms(at)
         return Changing(self.log, "reschedule", id=id, topic=topic, key=key, delay=ms(delay), at=instant)
 
-    def requeuing(self, topic: str, ids: Sequence[str] | None = None, *, delay: Duration = 0) -> Counting:
-        return Counting(self.log, "requeue", topic=topic, ids=ids, delay=duration_ms(delay))
+    def requeuing(self, topic: str, ids: Sequence[str] | None = None, *, delay: Duration = 0) -> CountOperation:
+        return CountOperation(self.log, "requeue", topic=topic, ids=ids, delay=duration_ms(delay))
 
-    def purging(self, topic: str, state: str) -> Counting:
-        return Counting(self.log, "purge", topic=topic, state=state)
+    def purging(self, topic: str, state: str) -> CountOperation:
+        return CountOperation(self.log, "purge", topic=topic, state=state)
 
-    def pausing(self, topic: str) -> Ending:
-        return Ending(self.log, "pause", topic=topic)
+    def pausing(self, topic: str) -> EndOperation:
+        return EndOperation(self.log, "pause", topic=topic)
 
-    def resuming(self, topic: str) -> Ending:
-        return Ending(self.log, "resume", topic=topic)
+    def resuming(self, topic: str) -> EndOperation:
+        return EndOperation(self.log, "resume", topic=topic)
 
     # receiving
 
@@ -143,19 +143,19 @@ class History:
         """Record a delivery of a receive that is not recorded."""
         write_delivered(self.log, delivery, duration_ms(lease))
 
-    def ending(self, verb: str, delivery: Delivery | AsyncDelivery, *, delay: Duration | None = None) -> Ending:
+    def ending(self, verb: str, delivery: Delivery | AsyncDelivery, *, delay: Duration | None = None) -> EndOperation:
         """`verb`: ack, retry, release or bury."""
-        return Ending(self.log, verb, **held(delivery), delay=ms(delay))
+        return EndOperation(self.log, verb, **held(delivery), delay=ms(delay))
 
-    def extending(self, delivery: Delivery | AsyncDelivery, lease: Duration) -> Ending:
-        return Ending(self.log, "extend", **held(delivery), lease=duration_ms(lease))
+    def extending(self, delivery: Delivery | AsyncDelivery, lease: Duration) -> EndOperation:
+        return EndOperation(self.log, "extend", **held(delivery), lease=duration_ms(lease))
 
-    def handling(self, delivery: Delivery | AsyncDelivery, *, gates: Mapping[str, int] | None = None) -> Handling:
+    def handling(self, delivery: Delivery | AsyncDelivery, *, gates: Mapping[str, int] | None = None) -> HandlerOperation:
         """In a worker's handler, around all its work. Record the worker's queue with `record_engine`.
 
         gates: the locks and limits that the message has passed, with how many may be in each at once.
         """
-        return Handling(
+        return HandlerOperation(
             self.log,
             "handle",
             **held(delivery),
@@ -179,14 +179,14 @@ class History:
             write_claimed(self.log, each, claim.now, 0, again=True)
 
     def settling(self, ends: Sequence[End]) -> Each[Ended]:
-        return Each([Ending(self.log, ENDS[each.verdict], **held(each), delay=_set_by(each)) for each in ends])
+        return Each([EndOperation(self.log, ENDS[each.verdict], **held(each), delay=_set_by(each)) for each in ends])
 
     def extending_many(self, holds: Sequence[Hold], *, lease: int) -> Each[bool]:
-        return Each([Ending(self.log, "extend", **held(each), lease=lease) for each in holds])
+        return Each([EndOperation(self.log, "extend", **held(each), lease=lease) for each in holds])
 
-    def calling(self, ids: Sequence[str]) -> Calls:
+    def calling(self, ids: Sequence[str]) -> CallsOperation:
         """Messages whose turn it is at a gate: they come with the due time that they had first."""
-        return Calls([Changing(self.log, "call", id=each) for each in ids])
+        return CallsOperation([Changing(self.log, "call", id=each) for each in ids])
 
     # about the run
 
@@ -287,14 +287,14 @@ def join_messages(facts: Facts) -> None:
         _join_key(facts, facts.keyed.get(name, ()), acts)
 
 
-def _once(deliveries: Sequence[Delivered]) -> list[Delivered]:
+def _once(deliveries: Sequence[DeliveryFacts]) -> list[DeliveryFacts]:
     """Drop a delivery that was asked for again, unless the process that got it first has no record of it."""
     tokens = {each.token for each in deliveries if not each.again}
     unwritten = {each.token: each for each in deliveries if each.again and each.token not in tokens}
     return [*(each for each in deliveries if not each.again), *unwritten.values()]
 
 
-def _recover(facts: Facts, message: Message, tag: str | None, seen: int) -> None:
+def _recover(facts: Facts, message: MessageFacts, tag: str | None, seen: int) -> None:
     """The tag of a message that was delivered or left says which send made it."""
     send = facts.sends.get(tag or "")
     if send is None or not send.stored:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from bide.prove.facts import NEVER, Act, ClockSet, Delivered, Facts, Handled, Left, Look, Receive, Send
+from bide.prove.facts import NEVER, Act, ClockSet, DeliveryFacts, Facts, Handled, LastLook, LeftMessage, Receive, Send
 from bide.prove.history import join_messages, join_operations, stored
 from bide.prove.record import Record, read
 from bide.types import Info
@@ -23,8 +23,8 @@ def load(paths: Iterable[Path | str], left: Iterable[Info] | None = None) -> Fac
     if left is not None:
         _add_look(
             facts,
-            Look(facts.end + 1, facts.end + 1, True, None),
-            {info.id: msgspec.convert(stored(info), Left) for info in left},
+            LastLook(facts.end + 1, facts.end + 1, True, None),
+            {info.id: msgspec.convert(stored(info), LeftMessage) for info in left},
         )
     for id, each in facts.left.items():
         facts.message(id).left = each
@@ -39,7 +39,7 @@ def load(paths: Iterable[Path | str], left: Iterable[Info] | None = None) -> Fac
 def _load_one(path: Path | str, facts: Facts) -> set[str]:
     machines = set[str]()
     under_way: dict[int, Record] = {}
-    looked: tuple[int, dict[str, Left]] = (0, {})
+    looked: tuple[int, dict[str, LeftMessage]] = (0, {})
     for record in read(path):
         facts.records += 1
         facts.begin, facts.end = min(facts.begin, record.mono), max(facts.end, record.mono)
@@ -48,9 +48,9 @@ def _load_one(path: Path | str, facts: Facts) -> set[str]:
         elif record.op == "left":
             if looked[0] != record.call:
                 looked = record.call, {}
-            looked[1][record.id or ""] = msgspec.convert(msgspec.structs.asdict(record), Left)
+            looked[1][record.id or ""] = msgspec.convert(msgspec.structs.asdict(record), LeftMessage)
         elif record.op == "look":
-            look = Look(record.mono, record.mono, record.note == "drained", record.counts)
+            look = LastLook(record.mono, record.mono, record.note == "drained", record.counts)
             _add_look(facts, look, looked[1] if looked[0] == record.call else {})
         elif record.op == "begin":
             machines.add(record.note or "")
@@ -65,7 +65,7 @@ def _load_one(path: Path | str, facts: Facts) -> set[str]:
     return machines
 
 
-def _add_look(facts: Facts, look: Look, left: dict[str, Left]) -> None:
+def _add_look(facts: Facts, look: LastLook, left: dict[str, LeftMessage]) -> None:
     """Only the last look counts."""
     if facts.look is None or facts.look.began < look.began:
         facts.look = look
@@ -76,7 +76,7 @@ def _add_delivery(facts: Facts, record: Record, receive: Record | None) -> None:
     assert record.id is not None
     topic = sys.intern(record.topic or "")
     facts.message(record.id).deliveries.append(
-        Delivered(
+        DeliveryFacts(
             began=0 if receive is None else receive.mono,
             ended=record.mono,
             took=0 if receive is None else -((receive.mono - record.mono) // 1_000_000),

@@ -21,7 +21,7 @@ from bide.errors import (
     Unavailable,
     Unsupported,
 )
-from bide.prove.record import Log, Result
+from bide.prove.record import RecordLog, Result
 from bide.queue import AsyncDelivery, Delivery
 from bide.queue.deliveries import planned_of
 from bide.queue.envelope import with_dependencies
@@ -66,7 +66,7 @@ def held(delivery: Claimed | End | Hold | Delivery | AsyncDelivery) -> dict[str,
 class Operation:
     """A context manager. Without an `ok`, the outcome is unknown, or `fail` if the error promises that nothing was done."""
 
-    def __init__(self, log: Log, op: str, **fields: Any) -> None:
+    def __init__(self, log: RecordLog, op: str, **fields: Any) -> None:
         self._log = log
         self._op = op
         self._ended = False
@@ -95,7 +95,7 @@ class Sending(Operation):
 
     def __init__(
         self,
-        log: Log,
+        log: RecordLog,
         topic: str,
         tag: str,
         message: Outgoing,
@@ -133,7 +133,7 @@ class Sending(Operation):
         return sent
 
 
-class Batch:
+class BatchOperation:
     """The sends of one send_many. Send its `messages`."""
 
     def __init__(self, sends: Sequence[Sending]) -> None:
@@ -171,7 +171,7 @@ class Changing(Operation):
         return answer
 
 
-class Calls:
+class CallsOperation:
     """Messages that are called by one call of an engine, with an answer for each."""
 
     def __init__(self, ops: Sequence[Changing]) -> None:
@@ -190,7 +190,7 @@ class Calls:
             op.end_by(error)
 
 
-class Counting(Operation):
+class CountOperation(Operation):
     """Requeue or purge."""
 
     def ok(self, count: C) -> C:
@@ -198,7 +198,7 @@ class Counting(Operation):
         return count
 
 
-class Ending(Operation):
+class EndOperation(Operation):
     """A call without an answer: it happened, or it raised."""
 
     def ok(self) -> None:
@@ -214,7 +214,7 @@ class SettingClock(Operation):
 
 
 class Receiving(Operation):
-    def __init__(self, log: Log, op: str, *, lease: int, **fields: Any) -> None:
+    def __init__(self, log: RecordLog, op: str, *, lease: int, **fields: Any) -> None:
         super().__init__(log, op, lease=lease, **fields)
         self._lease = lease
 
@@ -239,7 +239,7 @@ class Receiving(Operation):
 class Each(Generic[A]):
     """One call of an engine for several deliveries, with an answer for each."""
 
-    def __init__(self, ops: Sequence[Ending]) -> None:
+    def __init__(self, ops: Sequence[EndOperation]) -> None:
         self._ops = ops
 
     def ok(self, answers: list[A]) -> list[A]:
@@ -265,7 +265,7 @@ class Returned(Operation):
         self.end("ok", value=digest(value))
 
 
-class Handling(Returned):
+class HandlerOperation(Returned):
     """A handler at work. An error means that it has not done its work."""
 
     def end_by(self, error: BaseException | None) -> None:
@@ -273,7 +273,7 @@ class Handling(Returned):
 
 
 class Fault(Operation):
-    def __init__(self, log: Log, kind: str, what: str) -> None:
+    def __init__(self, log: RecordLog, kind: str, what: str) -> None:
         self._kind = kind
         super().__init__(log, "fault", kind=kind, note=what or None)
 
@@ -282,18 +282,25 @@ class Fault(Operation):
         self.end("ok", kind=self._kind, note=observed)
 
 
-def write_delivered(log: Log, delivery: Delivery | AsyncDelivery, lease: int, call: int = 0) -> None:
+def write_delivered(log: RecordLog, delivery: Delivery | AsyncDelivery, lease: int, call: int = 0) -> None:
     now = delivery.due + round(delivery.lateness * 1000)
     _write_delivery(log, delivery, delivery.body, now, lease, call)
 
 
-def write_claimed(log: Log, claimed: Claimed, now: int, lease: int, call: int = 0, *, again: bool = False) -> None:
+def write_claimed(log: RecordLog, claimed: Claimed, now: int, lease: int, call: int = 0, *, again: bool = False) -> None:
     """Record a message that an engine handed out. Its body has to be JSON."""
     _write_delivery(log, claimed, msgspec.json.decode(claimed.body), now, lease, call, again=again)
 
 
 def _write_delivery(
-    log: Log, given: Claimed | Delivery | AsyncDelivery, body: object, now: int, lease: int, call: int, *, again: bool = False
+    log: RecordLog,
+    given: Claimed | Delivery | AsyncDelivery,
+    body: object,
+    now: int,
+    lease: int,
+    call: int,
+    *,
+    again: bool = False,
 ) -> None:
     log.write(
         "deliver",

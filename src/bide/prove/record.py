@@ -59,7 +59,7 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
     note: str | None = None  # for people
 
 
-class Log:
+class RecordLog:
     """A file that records are added to, by one process at a time and any number of its threads.
 
     A record is handed to the operating system in one piece before `write` returns, so that a killed process leaves

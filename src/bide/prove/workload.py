@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Thread
 
 from bide.errors import LeaseLost
-from bide.prove.actors import FUTURE, LEASE, PAUSED, TOPICS, WAIT, Changer, Producer, Receiver, Slowcoach, Stage
+from bide.prove.actors import FUTURE, LEASE, PAUSED, TOPICS, WAIT, Changer, Producer, ReceivingActor, Slowcoach, Stage
 from bide.prove.sync import Recorded
 from bide.queue import Queue
 
@@ -29,7 +29,7 @@ def run(
     """
     stage = Stage(make_queue, folder, seed, messages // 2)
     producers = [stage.start(Producer, f"producer-{number}") for number in (1, 2)]
-    others = [stage.start(Receiver, f"receiver-{number}") for number in (1, 2)]
+    others = [stage.start(ReceivingActor, f"receiver-{number}") for number in (1, 2)]
     others += [stage.start(Slowcoach, f"slowcoach-{number}") for number in (1, 2, 3)]
     changer = stage.start(Changer, "changer")
     for thread in producers:

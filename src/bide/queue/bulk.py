@@ -108,7 +108,7 @@ def complete(found: C) -> C:
     return found
 
 
-class Absent:
+class LeftOut:
     """The servers that did not answer while many messages were changed, refused, or did not confirm: the rest is done first."""
 
     def __init__(self) -> None:

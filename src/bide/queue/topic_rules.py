@@ -75,7 +75,7 @@ OFTEN, SELDOM = 1.0, 5.0  # seconds between two counts: from half full on, and b
 SHARE = 20  # a count that takes long is made less often: once in so many times its length
 
 
-class Room:
+class TopicRoom:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._counted: int | None = None  # that many were pending

@@ -13,7 +13,7 @@ from bide.queue.aio.planner import AsyncPlanner
 from bide.queue.schedules.definition import Planned
 from bide.queue.schedules.records import OWN
 from bide.queue.tasks.definition import Tasks
-from bide.worker.stop import Ending
+from bide.worker.stop import StopWaits
 
 _log = Log("bide.worker")
 EVERY = 60.0  # seconds
@@ -114,6 +114,6 @@ class Relaying:
         if self._relay.waits:
             self._running.cancel()
 
-    async def end(self, ending: Ending) -> None:
+    async def end(self, ending: StopWaits) -> None:
         await ending.grace([self._running], ending.left)
         self._running.cancel()

@@ -40,7 +40,7 @@ class Health(msgspec.Struct, frozen=True):
     unconfirmed: int = 0  # ends that happened, and that a failover may undo
 
 
-class Names:
+class ClaimNames:
     """Names for claims, of a worker that nobody keeps a claim log of."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from bide.queue.aio.opened import AsyncOpened
 from bide.queue.aio.receive import CAUTION
 from bide.queue.leases import Absence, Asked
 from bide.queue.tasks.outcome import Outcome
-from bide.worker.claim_log import ClaimLog, Names
+from bide.worker.claim_log import ClaimLog, ClaimNames
 from bide.worker.engine_trouble import Retrying
 from bide.worker.pipeline import UnderWay
 from bide.worker.plan import Plan
@@ -24,13 +24,13 @@ _log = Log("bide.worker")
 TELLING = 10.0  # seconds: how long on_dead of messages that killed earlier processes delays the first claim
 
 
-class Claiming:
+class Claimer:
     def __init__(
         self,
         opened: AsyncOpened,
         plan: Plan,
         slots: Slots,
-        names: Names | ClaimLog,
+        names: ClaimNames | ClaimLog,
         under_way: UnderWay,
         stopping: asyncio.Event,
     ) -> None:

@@ -21,14 +21,14 @@ from bide.queue.run.aio.keep import AsyncKeepStep
 from bide.queue.run.message import Handling
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome
 from bide.worker.engine_trouble import Retrying, refused
-from bide.worker.stop import CLOSING, LAST_WORDS, Ending
+from bide.worker.stop import CLOSING, LAST_WORDS, StopWaits
 
 _log = Log("bide.worker")
 SLOW = 0.5  # seconds that a message whose result is on its way keeps its place, where the engine has several parts
 TIDY = 30.0  # seconds between two looks for results whose time is over
 
 
-class Keeping:
+class ResultKeeper:
     def __init__(self, opened: AsyncOpened, envelope: Envelope, gives_way: Callable[[Handling], None]) -> None:
         self._engine: AsyncEngine = opened.engine
         self._keeping = opened.keeping
@@ -92,13 +92,13 @@ MOST = 10 * MAX_BATCH  # ends that wait for parts of the engine, also for one th
 AGAIN = 60.0  # seconds between two warnings of ends that were not confirmed
 
 
-class Refused(NamedTuple):
+class RefusedEnds(NamedTuple):
     """Ends that a part of the engine has refused have a line of their own: they may be refused for good."""
 
     part: Hashable
 
 
-class Settling(Collector[Handling]):
+class Settler(Collector[Handling]):
     """The leases are renewed meanwhile."""
 
     def __init__(
@@ -153,7 +153,7 @@ class Settling(Collector[Handling]):
             *[done(each.claimed) for each in self.returned],
         ]
 
-    async def drain(self, ending: Ending) -> int:
+    async def drain(self, ending: StopWaits) -> int:
         """See all through, for as long as the stop has left but for closing; how many are left.
 
         If only parts of the engine are to be told that do not answer, while others do, they are given up sooner.
@@ -184,8 +184,8 @@ class Settling(Collector[Handling]):
                 if len(batch) > 1:  # one of them may be the cause, and must not hold up the others
                     line.bring_again(batch, singly=True)
                     return
-                if not isinstance(line.part, Refused):
-                    self.put_in(Refused(line.part), batch[0])
+                if not isinstance(line.part, RefusedEnds):
+                    self.put_in(RefusedEnds(line.part), batch[0])
                     return
                 line.bring_last(batch)
             else:

@@ -26,8 +26,8 @@ from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, spent, unanswered
 from bide.worker.batch import Batches
 from bide.worker.chores import Planning
-from bide.worker.claim_log import ClaimLog, Names
-from bide.worker.finish import Keeping, Settling
+from bide.worker.claim_log import ClaimLog, ClaimNames
+from bide.worker.finish import ResultKeeper, Settler
 from bide.worker.leased import Common, Leased
 from bide.worker.log_lines import tell, tell_lost, tell_place_lost
 from bide.worker.slices import Going, Left, Slices
@@ -47,7 +47,7 @@ class UnderWay:
         setup: Setup,
         served: Mapping[str, Definition],
         slots: Slots,
-        names: Names | ClaimLog,
+        names: ClaimNames | ClaimLog,
         lease_ms: int,
         handlers: Handlers,
         thread_ready: Callable[[], bool],
@@ -72,9 +72,9 @@ class UnderWay:
         self.given_back: int = 0  # since it was told to stop
         self._on_dead = OnDeadStep(_log, opened.engine)
         self.batches: Batches = Batches(handlers, thread_ready, self._on_dead, slots, stopping, self.ended, self.room_changed)
-        self.settling: Settling = Settling(opened.engine, self._returned, self._settled)
+        self.settling: Settler = Settler(opened.engine, self._returned, self._settled)
         self.leaving: Leaving = Leaving(opened.engine)
-        self.keeping: Keeping = Keeping(opened, setup.envelope, self.gives_way)
+        self.keeping: ResultKeeper = ResultKeeper(opened, setup.envelope, self.gives_way)
         slow = [topic for topic, task in served.items() if not handlers.are_quick(task)]
         self.quick: Callable[[Handling], Going | None] = handlers.quick
         self.stopped: Callable[[], bool] = stopping.is_set

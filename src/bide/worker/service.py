@@ -26,21 +26,21 @@ from bide.queue.sync.locks import leave
 from bide.queue.sync.session import Session
 from bide.queue.tasks.outcome import RELEASED, Outcome
 from bide.worker.chores import Orphans, Relaying
-from bide.worker.claim_log import Health, Names
-from bide.worker.claims import Claiming
+from bide.worker.claim_log import ClaimNames, Health
+from bide.worker.claims import Claimer
 from bide.worker.engine_trouble import reached
 from bide.worker.log_lines import tell, tell_stopped, tell_stopping, tell_unheeded
 from bide.worker.pipeline import UnderWay
 from bide.worker.plan import Plan, batches, limited, served
 from bide.worker.slots import Slots
 from bide.worker.steps import EVERY, TIDY
-from bide.worker.stop import LAST_WORDS, Ending
+from bide.worker.stop import LAST_WORDS, StopWaits
 
 _log = Log("bide.worker")
 AT_ONCE = 100  # handlers that are told to stop before the loop goes round
 
 
-async def wind_up(under_way: UnderWay, claiming: Claiming, ending: Ending) -> None:
+async def wind_up(under_way: UnderWay, claiming: Claimer, ending: StopWaits) -> None:
     """Wait for the handlers, tell those that are left to stop, and see what has ended through to the engine."""
     under_way.batches.give_back()
     await _wait(under_way, ending)
@@ -55,7 +55,7 @@ async def wind_up(under_way: UnderWay, claiming: Claiming, ending: Ending) -> No
     under_way.drop()
 
 
-async def _wait(under_way: UnderWay, ending: Ending) -> None:
+async def _wait(under_way: UnderWay, ending: StopWaits) -> None:
     """For the handlers, and for less long for those that have ended and whose part of the engine is silent."""
     while left := _runners(each for each in under_way if not each.stuck and not (each.aside and ending.is_silence_over)):
         await ending.grace(left, LOOK)
@@ -63,7 +63,7 @@ async def _wait(under_way: UnderWay, ending: Ending) -> None:
             return
 
 
-async def _recover(claiming: Claiming, ending: Ending) -> None:
+async def _recover(claiming: Claimer, ending: StopWaits) -> None:
     """Give back what came with a claim whose answer was not waited for."""
     recovering = asyncio.get_running_loop().create_task(claiming.recover())
     await ending.wait([recovering])
@@ -73,7 +73,7 @@ async def _recover(claiming: Claiming, ending: Ending) -> None:
         _log.warning("A claim was not answered: what it may hold comes back when its lease ends. %s", error)
 
 
-async def _end_handlers(under_way: UnderWay, ending: Ending) -> None:
+async def _end_handlers(under_way: UnderWay, ending: StopWaits) -> None:
     """Tell the handlers to stop, some at a time: while they end, the engine takes back what others had."""
     left = _untold(under_way)
     for first in range(0, len(left), AT_ONCE):
@@ -173,7 +173,7 @@ class Service:
         self._heartbeat = opened.heartbeat
         if plan.claim_log is not None:
             self._heartbeat.on_beat = plan.claim_log.beat
-        names = plan.claim_log or Names()
+        names = plan.claim_log or ClaimNames()
         self._under_way = under_way = UnderWay(
             opened,
             setup=self._setup,
@@ -186,7 +186,7 @@ class Service:
             stopping=self._stopping,
             in_sync=self._in_sync,
         )
-        self._claiming = Claiming(opened, plan, self._slots, names, under_way, self._stopping)
+        self._claiming = Claimer(opened, plan, self._slots, names, under_way, self._stopping)
         self._unhandled = Orphans(opened.engine, self._tasks, self._too_late)
         beside = [self._loop.create_task(each) for each in self._beside(opened)]
         self._relay = None if opened.outbox is None else Relaying(opened.outbox)
@@ -301,7 +301,7 @@ class Service:
                 leave(self._sync.engine(), held)
 
     async def _wind_up(self) -> None:
-        ending = Ending(self._until)
+        ending = StopWaits(self._until)
         await wind_up(self._under_way, self._claiming, ending)
         if self._relay is not None:
             await self._relay.end(ending)

@@ -42,7 +42,7 @@ Ended: TypeAlias = Callable[[Handling, BaseException | None], bool]
 """Is told that a handler has returned, or has raised; whether nothing is left to do."""
 
 
-class Calls(Protocol):
+class HandlerCalls(Protocol):
     """Who calls handlers, and sees to what becomes of them."""
 
     @property
@@ -75,7 +75,7 @@ class Calls(Protocol):
 class Slices:
     """A slice is as large as handlers have been quick."""
 
-    def __init__(self, calls: Calls, slots: Slots, slow: Iterable[str], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, calls: HandlerCalls, slots: Slots, slow: Iterable[str], loop: asyncio.AbstractEventLoop) -> None:
         """`slow`: topics whose handlers always need a task of their own."""
         self._calls = calls
         self._slots = slots

@@ -25,7 +25,7 @@ class Ask(NamedTuple):
     limit: int
 
 
-class Limited:
+class LimitedTopic:
     """How much of a topic to ask for that has a limit over all workers: a little first, and more while all of it may run.
 
     Where there is less to do than the workers could, they need not all ask for it again and again. A worker that comes for
@@ -140,7 +140,7 @@ class Slots:
         self._free_threads = threads - sum(self._kept.get(topic, 0) for topic in in_threads)
         most, most_in_threads = _most_of_one(self._free, len(topics)), _most_of_one(self._free_threads, len(in_threads))
         self._most = {topic: min(most, most_in_threads) if topic in self._in_threads else most for topic in topics}
-        self._limited = {topic: Limited(most) for topic, most in limited.items()}
+        self._limited = {topic: LimitedTopic(most) for topic, most in limited.items()}
         self._batched = {topic: Batched(size) for topic, size in batches.items()}
         apart = [topic for topic in topics if topic in batches or (topic in limited and topic not in self._kept)]
         alike = [
@@ -206,7 +206,7 @@ class Slots:
         return Ask(tuple(asked), max(0, limit) if asked else 0)
 
     def passed(self, topic: str, count: int, wait: float | None) -> None:
-        """How far the limit of a topic has let its messages pass: as in `Limited`."""
+        """How far the limit of a topic has let its messages pass: as in `LimitedTopic`."""
         self._limited[topic].passed(count, wait)
 
     def place_left(self, topic: str) -> None:

@@ -25,7 +25,7 @@ LONGEST = OVERTIME + LAST_WORDS  # seconds after the grace that it is asked at a
 FRAMES = 10  # of the blocked loop, that the log shows
 
 
-class Ending:
+class StopWaits:
     """The awaits of a stop: each has a limit, and being cancelled in one of them does not skip those that follow.
 
     Being cancelled is remembered: it ends the grace, and is passed on when all is done.

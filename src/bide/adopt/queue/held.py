@@ -15,7 +15,7 @@ from itertools import count, groupby
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from bide.adopt.queue.messages import brought_back, is_away, is_same
-from bide.adopt.queue.transfer_log import Batch, Log, Mark, Step, mark_of
+from bide.adopt.queue.transfer_log import BatchStep, ListedMark, TransferBatch, TransferLog, mark_of
 from bide.engines.base import MAX_BATCH, Condition, Ref, Seen, Stored
 from bide.errors import BideError
 from bide.queue.bulk import complete
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 Get: TypeAlias = Callable[[Sequence[str]], Sequence[Stored | None]]
 
 
-class Left(NamedTuple):
-    held: list[tuple[Mark, Stored]]
-    changed: list[Mark]  # or ended, by others: their copies are to be taken back
-    known: list[Mark]  # the same, as an earlier run has found
+class LeftBehind(NamedTuple):
+    held: list[tuple[ListedMark, Stored]]
+    changed: list[ListedMark]  # or ended, by others: their copies are to be taken back
+    known: list[ListedMark]  # the same, as an earlier run has found
 
 
 class Last(NamedTuple):
@@ -45,14 +45,14 @@ class Last(NamedTuple):
     ends: Mapping[str, str]
 
     @classmethod
-    def of(cls, batches: Iterable[Batch]) -> "Last":
+    def of(cls, batches: Iterable[TransferBatch]) -> "Last":
         ordered = sorted(batches, key=lambda each: (each.began, each.since))
         has = {id: each.name for each in ordered for id in each.ids}
         return cls(has, {id: each.name for each in ordered for step in each.steps for id in step.ids})
 
 
-def left_of(batch: Batch, get: Get, last: Last) -> Left:
-    found, gone = Left([], [], []), list[Mark]()
+def left_of(batch: TransferBatch, get: Get, last: Last) -> LeftBehind:
+    found, gone = LeftBehind([], [], []), list[ListedMark]()
     for mark, stored in zip(batch.marks, get(batch.ids), strict=True):
         owner = last.ends.get(mark.id, batch.name) if stored is None else last.has[mark.id]
         if owner != batch.name or mark.id in batch.changed:
@@ -69,7 +69,7 @@ def left_of(batch: Batch, get: Get, last: Last) -> Left:
     return found
 
 
-def still(batch: Batch, get: Get) -> Sequence[str]:
+def still(batch: TransferBatch, get: Get) -> Sequence[str]:
     """Of all that earlier runs may have ended in steps, what is as it was, when all others have been read. What somebody has
     changed tells nothing: a dead letter that gets a new life just before such a step is not ended with the others."""
     named = {mark.id: mark for mark in batch.marks}
@@ -77,7 +77,7 @@ def still(batch: Batch, get: Get) -> Sequence[str]:
     return [id for id, stored in zip(ids, get(ids), strict=True) if stored is not None and named[id] == mark_of(stored)]
 
 
-def ended_by_others(gone: Iterable[str], steps: Iterable[Step], there: Collection[str]) -> list[str]:
+def ended_by_others(gone: Iterable[str], steps: Iterable[BatchStep], there: Collection[str]) -> list[str]:
     """Of ids that are gone: those that none of these steps can have ended. `there`: what was there after that."""
     known = set(there)
     done = {id for step in steps if not (step.mark or known.intersection(step.ids)) for id in step.ids}
@@ -90,13 +90,13 @@ _LARGE = 2**20  # bytes of bodies that are compared at once
 class Holding(NamedTuple):
     """A message that is on its way."""
 
-    batch: Batch
+    batch: TransferBatch
     message: Stored  # as it was before it was moved away
     away: int  # when it is due since then
 
 
-class Ending:
-    def __init__(self, engine: "Engine", log: Log, get: Get) -> None:
+class HeldEnds:
+    def __init__(self, engine: "Engine", log: TransferLog, get: Get) -> None:
         most = engine.capabilities.together
         self.whole: bool = most > 1  # messages end together or not at all, so many
         self.size: int = most - 1 if self.whole else MAX_BATCH  # of a batch, which has a note
@@ -122,11 +122,11 @@ class Ending:
                 size += large
             yield some
 
-    def condition(self, batch: Batch) -> Condition | None:
+    def condition(self, batch: TransferBatch) -> Condition | None:
         """That no run has taken it over, where an engine can see to that."""
         return batch.condition if self.whole else None
 
-    def end(self, batch: Batch, held: Mapping[str, Holding], *, rest: bool) -> list[str]:
+    def end(self, batch: TransferBatch, held: Mapping[str, Holding], *, rest: bool) -> list[str]:
         """By name; `rest`: they are all that is left of the batch. Gives the names of those that somebody has changed or ended:
         if there are any, nothing was done."""
         named = {each.message.id: each for each in held.values()}
@@ -142,9 +142,9 @@ class Ending:
         now = self._get(keyed)
         return {id for id, each in zip(keyed, now, strict=True) if each is None or not is_same(each, held[id].message)}
 
-    def _together(self, batch: Batch, held: Mapping[str, Holding], *, rest: bool) -> set[str]:
+    def _together(self, batch: TransferBatch, held: Mapping[str, Holding], *, rest: bool) -> set[str]:
         """All of them with a note, or none."""
-        step = Step(list(held), batch.own, batch.noted) if rest else self._log.note_step(batch, self._number(), list(held))
+        step = BatchStep(list(held), batch.own, batch.noted) if rest else self._log.note_step(batch, self._number(), list(held))
         if not rest:
             self._log.check()  # who has taken over before the step was noted does not know of it
         seen = [Seen(each.away, _body(each.message)) for each in held.values()]
@@ -158,7 +158,7 @@ class Ending:
             batch.notes.remove(batch.own)
         return others
 
-    def _looking(self, batch: Batch, held: Mapping[str, Holding]) -> set[str]:
+    def _looking(self, batch: TransferBatch, held: Mapping[str, Holding]) -> set[str]:
         """Dead letters, or what nothing can end together."""
         now, step = self._looked(batch, held)
         gone = [id for id, each in now.items() if each is None]
@@ -173,7 +173,7 @@ class Ending:
             self._engine.cancel([Ref(id=id) for id in step.ids])
         return set()
 
-    def _looked(self, batch: Batch, held: Mapping[str, Holding]) -> tuple[Mapping[str, Stored | None], Step]:
+    def _looked(self, batch: TransferBatch, held: Mapping[str, Holding]) -> tuple[Mapping[str, Stored | None], BatchStep]:
         """Note a step, and look: what somebody has changed or ended is not to be taken for ended by us. Raises OtherMove."""
         same, number = list(held), self._number()
         while True:
@@ -205,15 +205,15 @@ def _is_still(now: Stored, held: Stored) -> bool:
 
 
 class InHand:
-    def __init__(self, log: Log, together: int) -> None:
+    def __init__(self, log: TransferLog, together: int) -> None:
         """`together`: how many end at once."""
         self._log = log
         self._together = together
         self._held: dict[str, Holding] = {}  # by name
-        self._met: dict[str, Batch] = {}  # by name, those of which something is noted
+        self._met: dict[str, TransferBatch] = {}  # by name, those of which something is noted
         self._open: Counter[str] = Counter()  # by batch, how many are held
-        self._done: dict[str, Batch] = {}  # by name: have been moved, and their notes are still there
-        self._unsettled: list[Batch] = []  # copies of what was changed after a kill are being taken back
+        self._done: dict[str, TransferBatch] = {}  # by name: have been moved, and their notes are still there
+        self._unsettled: list[TransferBatch] = []  # copies of what was changed after a kill are being taken back
 
     @property
     def ids(self) -> Collection[str]:
@@ -224,31 +224,31 @@ class InHand:
     def is_empty(self) -> bool:
         return not (self._held or self._unsettled)
 
-    def add(self, batches: Sequence[Batch]) -> None:
+    def add(self, batches: Sequence[TransferBatch]) -> None:
         self._met |= {each.name: each for each in batches}
 
-    def meet(self, batch: Batch) -> bool:
+    def meet(self, batch: TransferBatch) -> bool:
         """Whether it is new, of a run before. Of a batch that is known its note is due at another time now."""
         known = self._met.setdefault(batch.name, batch)
         known.noted = batch.noted
         return known is batch
 
-    def is_open(self, batch: Batch) -> bool:
+    def is_open(self, batch: TransferBatch) -> bool:
         """Whether a part of it is held."""
         return bool(self._open[batch.name])
 
-    def waits(self, batch: Batch) -> bool:
+    def waits(self, batch: TransferBatch) -> bool:
         """Whether a part of it is held, or not settled."""
         return self.is_open(batch) or batch in self._unsettled
 
-    def hold(self, batch: Batch, mark: Mark, message: Stored, away: int) -> str:
+    def hold(self, batch: TransferBatch, mark: ListedMark, message: Stored, away: int) -> str:
         """Gives its name."""
         name = batch.named(mark)
         self._held[name] = Holding(batch, message, away)
         self._open[batch.name] += 1
         return name
 
-    def let_go(self, names: Sequence[str]) -> Iterator[tuple[Batch, dict[str, Holding]]]:
+    def let_go(self, names: Sequence[str]) -> Iterator[tuple[TransferBatch, dict[str, Holding]]]:
         """The messages by their names, by batch, and by what can end together: the queue may have had more shards before."""
         of: dict[str, list[str]] = {}
         for name in names:
@@ -260,7 +260,7 @@ class InHand:
                 self._open[batch.name] -= len(held)
                 yield batch, held
 
-    def end(self, batch: Batch) -> None:
+    def end(self, batch: TransferBatch) -> None:
         """What is noted of it can go, unless a part of it is held."""
         if not self.is_open(batch):
             del self._open[batch.name]
@@ -269,7 +269,7 @@ class InHand:
             else:
                 self._met.pop(batch.name, None)
 
-    def settle_later(self, batch: Batch) -> None:
+    def settle_later(self, batch: TransferBatch) -> None:
         self._unsettled.append(batch)
 
     def settle(self) -> None:

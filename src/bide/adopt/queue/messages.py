@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bide.adopt.source import Refused
+from bide.adopt.source import RefusedEntry
 from bide.core.times import MAX_DELAY_MS
 from bide.engines.base import MAX_BATCH, NewMessage, Past, Ref, Stored
 from bide.queue.bulk import complete
@@ -109,7 +109,7 @@ NO_DEAD = "is a dead letter, and the other queue takes none"
 HAS_KEY = "has a key, and the other queue has none"
 
 
-class Listing:
+class MessageListing:
     def __init__(self, engine: "Engine", topics: "re.Pattern[str]", able: Able) -> None:
         """`topics`: the names of those that are moved."""
         self._engine = engine
@@ -160,7 +160,7 @@ class Listing:
             if page:
                 yield page
 
-    def sorted_out(self, messages: Sequence[Stored], held: Collection[str]) -> tuple[list[Stored], list[Refused]]:
+    def sorted_out(self, messages: Sequence[Stored], held: Collection[str]) -> tuple[list[Stored], list[RefusedEntry]]:
         """What can be moved, and what can't; without what is held, or known to be left."""
         able, unable, now = dict[str, Stored](), list[tuple[Stored, str]](), time.time_ns() // 1_000_000
         for each in messages:  # one that moves while it is listed may come twice
@@ -174,7 +174,7 @@ class Listing:
         gone = self._gone([each.id for each, reason in unable if reason is TOO_FAR])
         there = [(each, reason) for each, reason in unable if each.id not in gone]
         self.left |= {each.id for each, _ in there}
-        return list(able.values()), [Refused(f"{each.id} of {each.topic}", reason) for each, reason in there]
+        return list(able.values()), [RefusedEntry(f"{each.id} of {each.topic}", reason) for each, reason in there]
 
     def _gone(self, ids: Sequence[str]) -> set[str]:
         """Those that have been moved since they were listed: on their way, they looked far away."""

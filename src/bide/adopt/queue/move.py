@@ -11,10 +11,10 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
-from bide.adopt.queue.held import Ending, InHand, Last, left_of
-from bide.adopt.queue.messages import AWAY, TOO_FAR, Able, Listing, brought_back, crc_in, has_failed, is_away, message_of
-from bide.adopt.queue.transfer_log import ENDED, Batch, Log, Mark, OtherMove, batches_of, idle, mark_of
-from bide.adopt.source import Entries, Found, Held, Names, Refused
+from bide.adopt.queue.held import HeldEnds, InHand, Last, left_of
+from bide.adopt.queue.messages import AWAY, TOO_FAR, Able, MessageListing, brought_back, crc_in, has_failed, is_away, message_of
+from bide.adopt.queue.transfer_log import ENDED, ListedMark, OtherMove, TransferBatch, TransferLog, batches_of, idle, mark_of
+from bide.adopt.source import EarlierRun, Entries, FoundEntry, Names, RefusedEntry
 from bide.core.times import MAX_DELAY_MS
 from bide.engines.base import MAX_BATCH, Move, NewMessage, Past, Ref, Stored
 from bide.types import RescheduleResult
@@ -48,9 +48,9 @@ class QueueSource:
         self.shown: str = shown
         self._engine = engine
         self._able = able
-        self.listing: Listing = Listing(engine, topics, able)
-        self.log: Log = Log(engine, destination)
-        self._ending = Ending(engine, self.log, self._get)
+        self.listing: MessageListing = MessageListing(engine, topics, able)
+        self.log: TransferLog = TransferLog(engine, destination)
+        self._ending = HeldEnds(engine, self.log, self._get)
         self._in_hand = InHand(self.log, self._ending.size)
         self._pages: Iterator[list[Stored]] = iter(())
         self._broken = False  # a part of a batch may have failed: only the notes tell what is away
@@ -67,15 +67,15 @@ class QueueSource:
         on_their_way = {mark.id for batch in batches for mark, _ in left_of(batch, self._get, last).held}
         found, refused = self.listing.sorted_out(list(self.listing.first(limit)), on_their_way)
         found.sort(key=lambda each: each.due)
-        return Entries([Found(each.id, message_of(each, self._able, each.due)) for each in found][:limit], refused)
+        return Entries([FoundEntry(each.id, message_of(each, self._able, each.due)) for each in found][:limit], refused)
 
-    def held(self) -> Held:
+    def held(self) -> EarlierRun:
         """What is known already is not told again."""
         with self._or_broken():
             if not (self._looks or self._in_hand.is_empty):
                 self.log.check()  # what it has in hand, another one may have ended
             batches = self.log.read() if self._looks else self.log.begin()
-            held = Held([], ended=[], known=[])
+            held = EarlierRun([], ended=[], known=[])
             last = Last.of(batches)
             for batch in batches:
                 if self._in_hand.meet(batch):
@@ -92,7 +92,7 @@ class QueueSource:
             self._broken = True
             raise
 
-    def _look_back(self, batch: Batch, last: Last, held: Held) -> Held:
+    def _look_back(self, batch: TransferBatch, last: Last, held: EarlierRun) -> EarlierRun:
         """Find what an earlier run has held, and what somebody has changed or ended since."""
         left = left_of(batch, self._get, last)
         changed = [mark.id for mark in (*left.changed, *left.known)]
@@ -111,7 +111,7 @@ class QueueSource:
 
     def take(self, limit: int) -> Entries:
         """A pass goes through all topics once. The last one finds nothing."""
-        refused: list[Refused] = []
+        refused: list[RefusedEntry] = []
         fresh = False
         self._tidy(_MANY)
         while True:
@@ -136,7 +136,7 @@ class QueueSource:
     def _take(self, messages: Sequence[Stored]) -> Entries:
         if not self.log.now:
             self.log.begin()
-        batches = [Batch(uuid4().hex[:12], [mark_of(each) for each in some]) for some in self._ending.batches(messages)]
+        batches = [TransferBatch(uuid4().hex[:12], [mark_of(each) for each in some]) for some in self._ending.batches(messages)]
         self._in_hand.add(batches)
         self.log.add(batches)
         taken = self._dead(messages) if messages[0].state == "dead" else self._sent_away(batches, messages)
@@ -148,7 +148,7 @@ class QueueSource:
             self._in_hand.end(batch)
         return Entries(found, gone=len(messages) - len(taken))
 
-    def _check_after(self, batches: Sequence[Batch]) -> None:
+    def _check_after(self, batches: Sequence[TransferBatch]) -> None:
         """Raise OtherMove if another run has taken over. What was moved away when that one had looked for it comes back."""
         if not self._ending.whole and not self.log.is_ours():
             for batch in batches:
@@ -156,7 +156,7 @@ class QueueSource:
                     self._bring_back(batch, batch.ids)
         self.log.check()
 
-    def _sent_away(self, batches: Sequence[Batch], messages: Sequence[Stored]) -> list[Stored]:
+    def _sent_away(self, batches: Sequence[TransferBatch], messages: Sequence[Stored]) -> list[Stored]:
         due, moved = {each.id: each.due for each in messages}, list[RescheduleResult]()
         for batch in batches:
             moves = [Move(Ref(id=id), delay=AWAY, origin="due", seen=due[id]) for id in batch.ids]
@@ -174,8 +174,8 @@ class QueueSource:
         there = self._get([each.id for each in messages])
         return [each for each in there if each is not None and each.state == "dead"]
 
-    def _hold(self, batch: Batch, mark: Mark, message: Stored, away: int) -> Found:
-        return Found(self._in_hand.hold(batch, mark, message, away), message_of(message, self._able, self.log.now))
+    def _hold(self, batch: TransferBatch, mark: ListedMark, message: Stored, away: int) -> FoundEntry:
+        return FoundEntry(self._in_hand.hold(batch, mark, message, away), message_of(message, self._able, self.log.now))
 
     def finish(self, names: Sequence[str], changed: Names) -> None:
         with self._or_broken():
@@ -196,7 +196,7 @@ class QueueSource:
                 self._bring_back(batch, [each.id for each in messages if each.state != "dead"])
                 self._in_hand.end(batch)
 
-    def _bring_back(self, batch: Batch, ids: Sequence[str]) -> None:
+    def _bring_back(self, batch: TransferBatch, ids: Sequence[str]) -> None:
         """To their own times, but for those that somebody has given a new one. Raises OtherMove."""
         due = {mark.id: mark.due for mark in batch.marks}
         while away := [each for each in self._get(ids) if each is not None and is_away(each, due[each.id])]:
@@ -211,7 +211,7 @@ class QueueSource:
             if len(ids) == len(away):
                 self.log.check()
 
-    def _is_ours(self, batch: Batch) -> bool:
+    def _is_ours(self, batch: TransferBatch) -> bool:
         """Whether its note is there, as this run knows it."""
         [note] = self._get([batch.own])
         return note is not None and note.due == batch.noted
@@ -239,11 +239,11 @@ def _changed(now: Stored, listed: Stored) -> bool:
     return (now.key, now.body) != (listed.key, listed.body)
 
 
-def _copy_of(batch: Batch, mark: Mark) -> Found:
+def _copy_of(batch: TransferBatch, mark: ListedMark) -> FoundEntry:
     """Of a message that is no longer as it was: by its name, it is the copy that was sent, or one that nobody gets."""
     past = Past(mark.attempt, dead=mark.dead or mark.key is not None)
     nothing = NewMessage(mark.topic, b"", delay=MAX_DELAY_MS, key=mark.key, past=past)
-    return Found(batch.named(mark), nothing, crc_in(mark.print))
+    return FoundEntry(batch.named(mark), nothing, crc_in(mark.print))
 
 
 QUIET = 60.0  # seconds: a run that goes on takes messages more often

@@ -37,7 +37,7 @@ ADVICE = (
 )
 
 
-class Mark(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class ListedMark(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A message that is on its way, as it was listed."""
 
     id: str
@@ -49,21 +49,21 @@ class Mark(msgspec.Struct, frozen=True, array_like=True, gc=False):
     attempt: int
 
 
-def mark_of(message: Stored) -> Mark:
+def mark_of(message: Stored) -> ListedMark:
     dead = message.state == "dead"
-    return Mark(message.id, fingerprint(message), message.topic, message.key, dead, message.due, message.attempt)
+    return ListedMark(message.id, fingerprint(message), message.topic, message.key, dead, message.due, message.attempt)
 
 
 class Note(msgspec.Struct, frozen=True):
     """Of a batch, as it is stored."""
 
     destination: str
-    marks: Sequence[Mark]
+    marks: Sequence[ListedMark]
     began: int = 0  # by the clock of the queue, when the run that noted it took over
     whole: bool = False  # what it ends of it, it ends as a whole
 
 
-class Step(NamedTuple):
+class BatchStep(NamedTuple):
     """Messages of a batch that end together, but not with all of it."""
 
     ids: Sequence[str]
@@ -71,16 +71,16 @@ class Step(NamedTuple):
     noted: int = 0  # when that is due
 
 
-class Batch(msgspec.Struct):
+class TransferBatch(msgspec.Struct):
     """Messages that are moved together."""
 
     name: str  # of this batch alone
-    marks: Sequence[Mark]
+    marks: Sequence[ListedMark]
     destination: str = ""
     began: int = 0  # when the run that noted it took over
     whole: bool = False  # its steps were done as a whole or not at all
     noted: int = 0  # when its own note is due
-    steps: list[Step] = msgspec.field(default_factory=list)  # that earlier runs have done, or were going to do
+    steps: list[BatchStep] = msgspec.field(default_factory=list)  # that earlier runs have done, or were going to do
     changed: set[str] = msgspec.field(default_factory=set)  # ids of those that somebody has changed or ended
     unread: bool = False  # another release has noted something about it
     own: str = ""  # the id of its own note
@@ -100,12 +100,12 @@ class Batch(msgspec.Struct):
     def ids(self) -> list[str]:
         return [each.id for each in self.marks]
 
-    def named(self, mark: Mark) -> str:
+    def named(self, mark: ListedMark) -> str:
         """The name of a message in this batch: what is sent again after a kill is told by it."""
         return f"{self.name}/{mark.id}/{mark.print}"
 
 
-def notes_of(batch: Batch) -> list[Ref]:
+def notes_of(batch: TransferBatch) -> list[Ref]:
     return [Ref(id=id) for id in dict.fromkeys(batch.notes)]
 
 
@@ -126,7 +126,7 @@ def stopped_moves(engine: "Engine") -> list[Finding]:
     return [Finding("moving", value, "warn", ADVICE)]
 
 
-def batches_of(engine: "Engine") -> tuple[list[Batch], list[str]]:
+def batches_of(engine: "Engine") -> tuple[list[TransferBatch], list[str]]:
     """And the ids of notes about batches that are no longer there."""
     stored = list(_notes(engine))
     found = {each.name: each for each in map(_batch, stored) if each is not None}
@@ -144,7 +144,7 @@ def batches_of(engine: "Engine") -> tuple[list[Batch], list[str]]:
         if kind == CHANGED:
             batch.changed |= msgspec.json.decode(each.body, type=set[str])
         elif kind == ENDS:
-            batch.steps.append(Step(msgspec.json.decode(each.body, type=list[str]), *marks.get(about, ("", 0))))
+            batch.steps.append(BatchStep(msgspec.json.decode(each.body, type=list[str]), *marks.get(about, ("", 0))))
         elif kind != STEP:
             batch.unread = True
     return list(found.values()), strays
@@ -159,21 +159,21 @@ def _notes(engine: "Engine") -> Iterator[Stored]:
             return
 
 
-def _batch(stored: Stored) -> Batch | None:
+def _batch(stored: Stored) -> TransferBatch | None:
     kind, _, name = (stored.key or "").partition("/")
     if kind != BATCH:
         return None
     note = msgspec.json.decode(stored.body, type=Note)
     known = (note.destination, note.began, note.whole, stored.due)
-    return Batch(name, note.marks, *known, own=stored.id, notes=[stored.id])
+    return TransferBatch(name, note.marks, *known, own=stored.id, notes=[stored.id])
 
 
-def age_of(engine: "Engine", batches: Sequence[Batch]) -> float:
+def age_of(engine: "Engine", batches: Sequence[TransferBatch]) -> float:
     """Seconds since the first of them was begun."""
     return _since(engine, min((each.since for each in batches), default=None))
 
 
-def idle(engine: "Engine", batches: Sequence[Batch]) -> float:
+def idle(engine: "Engine", batches: Sequence[TransferBatch]) -> float:
     """Seconds since the last one was begun."""
     return _since(engine, max((each.since for each in batches), default=None))
 
@@ -194,7 +194,7 @@ class OtherMove(BideError):
     """Another move from this queue is under way, or was stopped on its way."""
 
 
-class Log:
+class TransferLog:
     """The notes in one queue."""
 
     def __init__(self, engine: "Engine", destination: str | None) -> None:
@@ -208,7 +208,7 @@ class Log:
         self.now: int = 0  # of the queue, when something was last written
         self.taken_over: bool = False  # by another run, as far as is known
 
-    def read(self) -> list[Batch]:
+    def read(self) -> list[TransferBatch]:
         """What an earlier run has begun to move and perhaps not finished. Raises OtherMove if it went to another place."""
         batches, self._strays = batches_of(self._engine)
         for each in batches if self._destination is not None else ():
@@ -224,11 +224,11 @@ class Log:
             )
         return batches
 
-    def age(self, batches: Sequence[Batch]) -> float:
+    def age(self, batches: Sequence[TransferBatch]) -> float:
         """Seconds since the first of them was begun, by the clock of the queue."""
         return age_of(self._engine, batches)
 
-    def begin(self) -> list[Batch]:
+    def begin(self) -> list[TransferBatch]:
         """Take over what an earlier run to the same place has left. Raises OtherMove for one to another place, and if another
         run has taken over since this one began."""
         if self.now and (owner := self._owner(self._engine)) is not None:
@@ -240,7 +240,7 @@ class Log:
             self.check()
         return batches
 
-    def _fence(self, batches: Sequence[Batch]) -> bool:
+    def _fence(self, batches: Sequence[TransferBatch]) -> bool:
         """Give other times to what is noted about them: then what earlier runs are still doing has no effect any more. Where an
         engine can see to it, a run that was taken over meanwhile does nothing."""
         together = self._engine.capabilities.together
@@ -257,7 +257,7 @@ class Log:
             each.noted = moved.get(each.own, 0)
         return len(moved) == len(noted)
 
-    def add(self, batches: Sequence[Batch]) -> None:
+    def add(self, batches: Sequence[TransferBatch]) -> None:
         """Note batches before they are moved away. Raises OtherMove if another run has taken over."""
         whole = self._engine.capabilities.together > 1
         notes = [Note(self._destination or "", each.marks, self._began, whole) for each in batches]
@@ -270,20 +270,20 @@ class Log:
             self.take_off(batches)
         self._check(owner)
 
-    def note_step(self, batch: Batch, number: int, ids: Sequence[str], *, marked: bool = True) -> Step:
+    def note_step(self, batch: TransferBatch, number: int, ids: Sequence[str], *, marked: bool = True) -> BatchStep:
         """Note what this run is going to end of a batch, before it does. `marked`: with a note that is to end with them."""
         about = f"{batch.name}/{self._run}/{number}"
         mark = self._about(batch, f"{STEP}/{about}", ()) if marked else None
         self._about(batch, f"{ENDS}/{about}", ids)
-        return Step(ids) if mark is None else Step(ids, mark.id, mark.due)
+        return BatchStep(ids) if mark is None else BatchStep(ids, mark.id, mark.due)
 
-    def add_changed(self, batch: Batch, ids: Sequence[str]) -> None:
+    def add_changed(self, batch: TransferBatch, ids: Sequence[str]) -> None:
         """Note what somebody has changed or ended: the copies are to be taken back, and their names are used up."""
         if not batch.changed.issuperset(ids):
             batch.changed.update(ids)
             self._about(batch, f"{CHANGED}/{batch.name}/{self._run}", sorted(batch.changed))
 
-    def _about(self, batch: Batch, key: str, ids: Sequence[str]) -> Sent:
+    def _about(self, batch: TransferBatch, key: str, ids: Sequence[str]) -> Sent:
         [note] = self._put((key, msgspec.json.encode(ids)))
         batch.notes.append(note.id)
         return note
@@ -308,7 +308,7 @@ class Log:
         [owner] = engine.get([Ref(topic=MOVING, key=OWNER)])
         return None if owner is None else owner.body.decode()
 
-    def take_off(self, batches: Sequence[Batch]) -> None:
+    def take_off(self, batches: Sequence[TransferBatch]) -> None:
         """Remove the notes of batches that have been moved. Raises OtherMove if another run has taken over: it needs them."""
         noted = [each for each in batches if each.own in each.notes]
         for first in range(0, len(noted), most := self._engine.capabilities.together):

@@ -12,7 +12,7 @@ from pamqp.exceptions import PAMQPException
 
 from bide.adopt.rabbitmq.letter import Letter
 from bide.engines.base import Settings
-from bide.engines.rabbitmq.aio.line import AsyncLine
+from bide.engines.rabbitmq.aio.line import AsyncBrokerLine
 from bide.engines.rabbitmq.failures import told
 from bide.engines.rabbitmq.location import read
 from bide.errors import ConfigError, EngineError, Unavailable
@@ -27,7 +27,7 @@ class Broker:
         self._address = read(Settings(url=url))
         self.shown: str = self._address.shown
         self._queue = queue
-        self._lines = [AsyncLine(self._address, confirms=confirms) for confirms in (False, True)]
+        self._lines = [AsyncBrokerLine(self._address, confirms=confirms) for confirms in (False, True)]
         self._channel: AbstractChannel | None = None
         self._aside = 0  # messages that were got, and neither taken nor put back
         self._loop = asyncio.new_event_loop()

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from bide.adopt.shape import Shape
-from bide.adopt.source import Unreadable
+from bide.adopt.source import UnreadableEntry
 from bide.engines.base import NewMessage
 
 SECOND = 1000  # the broker's and most producers' times are whole seconds, rounded down: the message came up to one later
@@ -75,7 +75,7 @@ def due(found: Letter, waits: Waits) -> tuple[int, bool]:
     """
     lives = [each for each in (_life(found.expiration), waits.ttl) if each is not None]
     if not lives:
-        raise Unreadable("has no expiration: give the queue's x-message-ttl with --ttl")
+        raise UnreadableEntry("has no expiration: give the queue's x-message-ttl with --ttl")
     now = time.time_ns() // 1_000_000
     came = None if waits.anew else _came(found, waits.queue)
     if came is None or not FIRST <= came <= now:
@@ -86,7 +86,7 @@ def due(found: Letter, waits: Waits) -> tuple[int, bool]:
 def message(found: Letter, at: int, waits: Waits, shape: Shape) -> NewMessage:
     """What it becomes, due at that instant. Raises Unreadable."""
     if found.content_encoding not in (None, "", "utf-8", "UTF-8"):
-        raise Unreadable(f"has the content encoding {found.content_encoding}")
+        raise UnreadableEntry(f"has the content encoding {found.content_encoding}")
     headers = {name: value if isinstance(value, str) else _text(value) for name, value in found.headers.items()}
     if found.message_id:
         headers["amqp-message-id"] = found.message_id
@@ -109,7 +109,7 @@ def _life(expiration: str | None) -> int | None:
     try:
         return max(0, int(expiration))
     except ValueError:
-        raise Unreadable("has an expiration that is no number") from None
+        raise UnreadableEntry("has an expiration that is no number") from None
 
 
 def _ms(when: Any) -> int | None:

@@ -24,7 +24,7 @@ _TABLE = (
 _decode = msgspec.msgpack.Decoder(Letter).decode
 
 
-class Kept(NamedTuple):
+class NotebookEntry(NamedTuple):
     name: str
     phase: Phase
     since: int
@@ -53,13 +53,13 @@ class Notebook:
         except sqlite3.Error as error:
             raise self._told(error) from error
 
-    def kept(self) -> list[Kept]:
+    def kept(self) -> list[NotebookEntry]:
         if self._connection is None:
             return []
         query = "select name, phase, since, due, letter from held where place = ? order by since, name"
         with self._telling():
             rows = self._connection.execute(query, [self._place]).fetchall()
-        return [Kept(name, phase, since, due, _decode(content)) for name, phase, since, due, content in rows]
+        return [NotebookEntry(name, phase, since, due, _decode(content)) for name, phase, since, due, content in rows]
 
     def write(self, letters: Sequence[tuple[str, int, Letter]]) -> None:
         """Note messages that the broker still has: name, due time and content."""

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from bide.adopt.rabbitmq.broker import Broker
 from bide.adopt.rabbitmq.letter import Letter, Waits, due, letter, message
-from bide.adopt.rabbitmq.notebook import Kept, Notebook
+from bide.adopt.rabbitmq.notebook import Notebook, NotebookEntry
 from bide.adopt.shape import Shape
-from bide.adopt.source import Entries, Found, Held, Names, Refused, Unreadable, new_take
+from bide.adopt.source import EarlierRun, Entries, FoundEntry, Names, RefusedEntry, UnreadableEntry, new_take
 from bide.errors import OutcomeUnknown, Unavailable
 
 LOOKED_THROUGH = 5_000  # messages at the head of the queue, where the broker puts what comes back
@@ -39,7 +39,7 @@ class TTLQueue:
         self._notebook = Notebook(file, f"{broker.shown} {waits.queue}", look_only=look_only)
         self._ahead: list[_Got] = []  # got, and not looked at yet
         self._left: list[tuple[int, int]] = []  # of what can't be read: when it is due, and its tag
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, NotebookEntry] = {}
         self._destination = ""
         self.guessed: int = 0  # messages that were looked at or adopted, and do not tell when they came
         self._guesses: set[str] = set()  # names of those that are taken
@@ -57,40 +57,40 @@ class TTLQueue:
 
     def peek(self, limit: int) -> Entries:
         """The broker marks them as redelivered, and keeps them aside until the command ends."""
-        found, refused = list[Found](), list[Refused]()
+        found, refused = list[FoundEntry](), list[RefusedEntry]()
         for each in self._get(limit):
             try:
                 at, known = due(each.letter, self._waits)
-                found.append(Found(_name(each.letter), message(each.letter, at, self._waits, self._shape)))
+                found.append(FoundEntry(_name(each.letter), message(each.letter, at, self._waits, self._shape)))
                 self.guessed += not known
-            except Unreadable as error:
-                refused.append(Refused(_name(each.letter), str(error)))
+            except UnreadableEntry as error:
+                refused.append(RefusedEntry(_name(each.letter), str(error)))
         return Entries(found, refused)
 
     def aim(self, destination: str) -> None:
         self._destination = destination
 
-    def held(self) -> Held:
+    def held(self) -> EarlierRun:
         kept = self._notebook.kept()
         if not self._look_only:
             kept = self._still_ours(kept)
         now = time.time_ns() // 1_000_000
         unsure = any(each.phase == "taking" for each in kept)
-        found, refused = list[Found](), list[Refused]()
+        found, refused = list[FoundEntry](), list[RefusedEntry]()
         for each in kept:
             self._kept[each.name] = each
             try:
-                found.append(Found(each.name, message(each.letter, each.due, self._waits, self._shape)))
-            except Unreadable as error:
-                refused.append(Refused(_name(each.letter), str(error), each.name))
-            with suppress(Unreadable):  # its TTL may have been an option of the run before
+                found.append(FoundEntry(each.name, message(each.letter, each.due, self._waits, self._shape)))
+            except UnreadableEntry as error:
+                refused.append(RefusedEntry(_name(each.letter), str(error), each.name))
+            with suppress(UnreadableEntry):  # its TTL may have been an option of the run before
                 if not due(each.letter, self._waits)[1]:
                     self._guesses.add(each.name)
         age = (now - min(each.since for each in kept)) / 1000 if kept else 0.0
-        return Held(found, refused, max(0.0, age), unsure)
+        return EarlierRun(found, refused, max(0.0, age), unsure)
 
     def take(self, limit: int) -> Entries:
-        refused: list[Refused] = []
+        refused: list[RefusedEntry] = []
         while True:
             taken = self._take_some(limit)
             refused += taken.refused
@@ -99,21 +99,25 @@ class TTLQueue:
 
     def _take_some(self, limit: int) -> Entries:
         self._return_what_is_due()
-        wanted, refused, taking = list[tuple[_Got, Kept, Found]](), list[Refused](), new_take(self._destination)
+        wanted, refused, taking = (
+            list[tuple[_Got, NotebookEntry, FoundEntry]](),
+            list[RefusedEntry](),
+            new_take(self._destination),
+        )
         now = time.time_ns() // 1_000_000
         for each in self._next(limit):
             at = 0
             try:
                 at, known = due(each.letter, self._waits)
                 name = f"{now}-{taking}-{len(wanted):06}"
-                found = Found(name, message(each.letter, at, self._waits, self._shape))
-            except Unreadable as error:
+                found = FoundEntry(name, message(each.letter, at, self._waits, self._shape))
+            except UnreadableEntry as error:
                 self._left.append((at, each.tag))
-                refused.append(Refused(_name(each.letter), str(error)))
+                refused.append(RefusedEntry(_name(each.letter), str(error)))
                 continue
             if not known:
                 self._guesses.add(name)
-            wanted.append((each, Kept(name, "got", now, at, each.letter), found))
+            wanted.append((each, NotebookEntry(name, "got", now, at, each.letter), found))
         if wanted:
             self._take(wanted)
         return Entries([found for _, _, found in wanted], refused)
@@ -145,7 +149,7 @@ class TTLQueue:
         self._notebook.close()
         self._broker.close()
 
-    def _take(self, wanted: Sequence[tuple[_Got, Kept, Found]]) -> None:
+    def _take(self, wanted: Sequence[tuple[_Got, NotebookEntry, FoundEntry]]) -> None:
         names = [kept.name for _, kept, _ in wanted]
         self._notebook.write([(kept.name, kept.due, kept.letter) for _, kept, _ in wanted])
         self._notebook.mark(names, "taking")
@@ -156,7 +160,7 @@ class TTLQueue:
         self._notebook.mark(names, "taken")
         self._kept |= {kept.name: kept for _, kept, _ in wanted}
 
-    def _still_ours(self, kept: list[Kept]) -> list[Kept]:
+    def _still_ours(self, kept: list[NotebookEntry]) -> list[NotebookEntry]:
         """What a run has taken that was stopped: what the broker has again, is forgotten here."""
         got = [each.name for each in kept if each.phase == "got"]
         if got:

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from bide.adopt.redis.server import Server
-from bide.adopt.redis.take import Entry, Taken, Waiting, in_groups
+from bide.adopt.redis.server import SourceServer
+from bide.adopt.redis.take import StoredEntry, TakenEntry, WaitingEntries, in_groups
 from bide.adopt.shape import Shape, check_json
-from bide.adopt.source import Unreadable, new_take
+from bide.adopt.source import UnreadableEntry, new_take
 from bide.engines.base import NewMessage
 from bide.errors import ConfigError
 
@@ -26,12 +26,12 @@ class _Options(msgspec.Struct):
     attempts: int = 1
 
 
-class BullMQ(Waiting):
+class BullMQ(WaitingEntries):
     """`waiting`: also jobs that are due, and that no worker has taken yet."""
 
     kind: str = "bullmq"
 
-    def __init__(self, server: Server, name: str, shape: Shape, *, prefix: str = "bull", waiting: bool = False) -> None:
+    def __init__(self, server: SourceServer, name: str, shape: Shape, *, prefix: str = "bull", waiting: bool = False) -> None:
         self._name = name
         self._queue: str = f"{prefix}:{name}"
         super().__init__(server, self._queue)
@@ -51,20 +51,22 @@ class BullMQ(Waiting):
             raise ConfigError(f"{self._server.shown} has no queue {self._name} of BullMQ: check its name and --prefix.")
         return waiting
 
-    def page(self, first: int, limit: int) -> list[Entry]:
+    def page(self, first: int, limit: int) -> list[StoredEntry]:
         found = self._server.run("read_bullmq", self._keys(), [first, limit, *self._lists])
-        return [Entry(id, float(score) if score else None, bytes(job), place) for id, score, job, place in in_groups(found, 4)]
+        return [
+            StoredEntry(id, float(score) if score else None, bytes(job), place) for id, score, job, place in in_groups(found, 4)
+        ]
 
-    def message(self, entry: Entry) -> NewMessage:
+    def message(self, entry: StoredEntry) -> NewMessage:
         job = unpacked(entry.job or b"")
         if not job:
-            raise Unreadable("has no job: it was removed")
+            raise UnreadableEntry("has no job: it was removed")
         if OTHER_TYPE in job:
-            raise Unreadable("has a job that is no hash")
+            raise UnreadableEntry("has a job that is no hash")
         if job.get("rjk"):
-            raise Unreadable("is the next one of a repeated job: make it a schedule of bide, and remove it in BullMQ")
+            raise UnreadableEntry("is the next one of a repeated job: make it a schedule of bide, and remove it in BullMQ")
         if job.get("parentKey") or job.get("flow"):
-            raise Unreadable("is part of a flow")
+            raise UnreadableEntry("is part of a flow")
         id, name, data = entry.content, job.get("name", b""), job.get("data", b"{}")
         check_json(data)
         about = b"{" + b",".join(b'"%s":%s' % (word, value) for word, value in self._about(id, name, data)) + b"}"
@@ -73,14 +75,14 @@ class BullMQ(Waiting):
         topic, key = self._shape.names(about)
         return self._shape.sealed(data, due, topic=topic, key=key, headers=headers, max_attempts=_attempts_left(job))
 
-    def job(self, entry: Entry) -> bytes | None:
+    def job(self, entry: StoredEntry) -> bytes | None:
         return entry.content
 
-    def move(self, entries: Sequence[Entry]) -> list[Taken]:
+    def move(self, entries: Sequence[StoredEntry]) -> list[TakenEntry]:
         pairs = [part for each in entries for part in (each.content, each.place)]
         taken = self._server.run("take_bullmq", self._keys(), [new_take(self.destination), *pairs])
         return [
-            Taken(name.decode(), Entry(entries[at].content, float(score) if score else None, job, entries[at].place))
+            TakenEntry(name.decode(), StoredEntry(entries[at].content, float(score) if score else None, job, entries[at].place))
             for at, name, score, job in in_groups(taken, 4)
         ]
 
@@ -109,7 +111,7 @@ def unpacked(job: bytes) -> Mapping[str, bytes]:
 
 def _due(score: float) -> int:
     if not math.isfinite(score):
-        raise Unreadable("has a score that is no time")
+        raise UnreadableEntry("has a score that is no time")
     return int(score // COUNTED)
 
 
@@ -119,5 +121,5 @@ def _attempts_left(job: Mapping[str, bytes]) -> int:
         wanted = msgspec.json.decode(job.get("opts", b"{}"), type=_Options, strict=False).attempts
         made = int(job.get("atm") or job.get("attemptsMade") or 0)
     except ValueError:
-        raise Unreadable("has options that can't be read") from None
+        raise UnreadableEntry("has options that can't be read") from None
     return min(max(1, wanted - made), 1_000)

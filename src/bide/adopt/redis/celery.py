@@ -8,18 +8,18 @@ import msgspec
 
 from bide.adopt.adoption import Several
 from bide.adopt.redis import celery_task
-from bide.adopt.redis.celery_task import Task
-from bide.adopt.redis.celery_tasks import Limits, Rules, TaskEntry, Tasks
+from bide.adopt.redis.celery_task import CeleryTask
+from bide.adopt.redis.celery_tasks import CeleryLimits, CeleryTasks, Rules, TaskEntry
 from bide.adopt.redis.celery_workers import SEPARATOR, Workers
-from bide.adopt.redis.server import Server
-from bide.adopt.redis.take import Entry, in_groups
+from bide.adopt.redis.server import SourceServer
+from bide.adopt.redis.take import StoredEntry, in_groups
 from bide.adopt.shape import Shape, TaskShape
-from bide.adopt.source import Unreadable
+from bide.adopt.source import UnreadableEntry
 
 PRIORITIES = range(1, 10)
 
 
-class _List(Tasks):
+class _List(CeleryTasks):
     """The list of a queue, or of one of its priorities: the oldest task is its last element."""
 
     mode: str = "list"
@@ -27,11 +27,11 @@ class _List(Tasks):
     def count(self) -> int | None:
         return int(self._server.call("LLEN", self._key))
 
-    def page(self, first: int, limit: int) -> list[Entry]:
+    def page(self, first: int, limit: int) -> list[StoredEntry]:
         found = self._server.call("LRANGE", self._key, -first - limit, -first - 1)
         return [TaskEntry(each) for each in reversed(found)]
 
-    def task(self, entry: Entry) -> Task:
+    def task(self, entry: StoredEntry) -> CeleryTask:
         return celery_task.element(entry.content)
 
     def keys(self) -> list[str]:
@@ -52,33 +52,33 @@ class _Lost(TaskEntry):
         return f"{super().__str__()} with the tag {self.content.decode(errors='backslashreplace')[:100]}"
 
 
-class _Unacked(Tasks):
+class _Unacked(CeleryTasks):
     """The hash of what workers have, by tag: with an ETA it is in a worker's memory; without one, a worker works on it."""
 
     mode: str = "hash"
 
     def __init__(
         self,
-        server: Server,
+        server: SourceServer,
         prefix: str,
         shape: Shape,
         tasks: TaskShape,
-        limits: Limits,
+        limits: CeleryLimits,
         queues: frozenset[str],
     ) -> None:
         super().__init__(server, f"{prefix}unacked", shape, tasks, limits)
         self._prefix = prefix
         self._index: str = f"{self._key}_index"
         self._queues = queues
-        self._lost: list[Entry] | None = None  # not looked for yet
+        self._lost: list[StoredEntry] | None = None  # not looked for yet
         self._queue_of: dict[tuple[str, str], str | None] = {}
 
     def count(self) -> int | None:
         return int(self._server.call("HLEN", self._key))
 
-    def page(self, first: int, limit: int) -> list[Entry]:
+    def page(self, first: int, limit: int) -> list[StoredEntry]:
         size, *flat = self._server.run("read_unacked", [self._index, self._key], [first, first + limit - 1])
-        found: list[Entry] = [TaskEntry(tag, float(score), envelope) for tag, score, envelope in in_groups(flat, 3)]
+        found: list[StoredEntry] = [TaskEntry(tag, float(score), envelope) for tag, score, envelope in in_groups(flat, 3)]
         if len(found) == limit:
             return found
         if self._lost is None:
@@ -86,7 +86,7 @@ class _Unacked(Tasks):
         behind = max(0, first - size)
         return found + self._lost[behind : behind + limit - len(found)]
 
-    def _read_lost(self) -> list[Entry]:
+    def _read_lost(self) -> list[StoredEntry]:
         """Tasks that are not in the index. The first pass of a run looks for them: the whole hash is read."""
         cursor, lost = b"0", dict[bytes, bytes]()  # HSCAN may tell one twice
         while True:
@@ -95,19 +95,19 @@ class _Unacked(Tasks):
             if cursor == b"0":
                 return [_Lost(tag, None, envelope) for tag, envelope in lost.items()]
 
-    def check(self, entry: Entry) -> None:
+    def check(self, entry: StoredEntry) -> None:
         if isinstance(entry, _Lost):
-            raise Unreadable(
+            raise UnreadableEntry(
                 f"is not in {self._index}, so Celery does not deliver it again: if the workers' logs do not have it as done, "
                 f"add its tag, as in ZADD {self._index} 0 TAG"
             )
 
-    def task(self, entry: Entry) -> Task:
+    def task(self, entry: StoredEntry) -> CeleryTask:
         if not entry.job:  # both are read in one step, so nobody took it meanwhile
-            raise Unreadable(f"has no task in {self._key}: remove it from {self._index}")
+            raise UnreadableEntry(f"has no task in {self._key}: remove it from {self._index}")
         return celery_task.unacked(entry.job)
 
-    def is_ours(self, task: Task) -> bool:
+    def is_ours(self, task: CeleryTask) -> bool:
         return self._queue(task.exchange, task.routing_key) in self._queues
 
     def _queue(self, exchange: str, routing_key: str) -> str | None:
@@ -124,7 +124,7 @@ class _Unacked(Tasks):
     def keys(self) -> list[str]:
         return [self._key, self._index]
 
-    def delivered(self, task: Task) -> bool:
+    def delivered(self, task: CeleryTask) -> bool:
         return True
 
     def move_back(self, names: Sequence[str]) -> None:
@@ -139,7 +139,7 @@ class _Unacked(Tasks):
 
 
 def celery(
-    server: Server,
+    server: SourceServer,
     queues: Sequence[str],
     shape: Shape,
     tasks: TaskShape,
@@ -149,7 +149,7 @@ def celery(
     prefix: str = "",
 ) -> Several:
     """All tasks of these queues. `control`: Celery's control_exchange. `prefix`: its transport option global_keyprefix."""
-    limits = Limits(Workers(server, control=control, prefix=prefix), rules)
+    limits = CeleryLimits(Workers(server, control=control, prefix=prefix), rules)
     names = [prefix + queue + end for queue in queues for end in ("", *(f"{SEPARATOR}{each}" for each in PRIORITIES))]
     lists = [_List(server, name, shape, tasks, limits) for name in names]
     workers = _Unacked(server, prefix, shape, tasks, limits, frozenset(queues))

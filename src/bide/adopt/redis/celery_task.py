@@ -11,7 +11,7 @@ from uuid import uuid4
 import msgspec
 
 from bide.adopt.shape import Shape, TaskShape, check_json
-from bide.adopt.source import Unreadable
+from bide.adopt.source import UnreadableEntry
 from bide.engines.base import NewMessage
 
 ID = re.compile(r"[\w.:-]{1,200}", re.ASCII)
@@ -47,7 +47,7 @@ TEXTS = frozenset({"datetime", "date", "time"})  # of what kombu writes with its
 AFTER = ("chain", "callbacks", "errbacks", "chord")
 
 
-class Envelope(msgspec.Struct, frozen=True):
+class CeleryEnvelope(msgspec.Struct, frozen=True):
     """What is an element of a queue's list."""
 
     body: str
@@ -56,7 +56,7 @@ class Envelope(msgspec.Struct, frozen=True):
     content_type: str = msgspec.field(name="content-type", default="")
 
 
-class Task(msgspec.Struct, frozen=True):
+class CeleryTask(msgspec.Struct, frozen=True):
     """An envelope that was understood as far as its headers."""
 
     id: str
@@ -64,36 +64,36 @@ class Task(msgspec.Struct, frozen=True):
     eta: int | None  # an instant in ms, rounded up
     expires: int | None
     redelivered: bool  # it was in the hands of a worker before
-    envelope: Envelope
+    envelope: CeleryEnvelope
     exchange: str = ""
     routing_key: str = ""
 
 
-_list = msgspec.json.Decoder(Envelope).decode
-_unacked = msgspec.json.Decoder(tuple[Envelope, Any, Any]).decode
+_list = msgspec.json.Decoder(CeleryEnvelope).decode
+_unacked = msgspec.json.Decoder(tuple[CeleryEnvelope, Any, Any]).decode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_either = msgspec.json.Decoder(Envelope | tuple[Envelope, Any, Any]).decode
+_either = msgspec.json.Decoder(CeleryEnvelope | tuple[CeleryEnvelope, Any, Any]).decode
 _body = msgspec.json.Decoder(tuple[list[msgspec.Raw], dict[str, msgspec.Raw], dict[str, Any]]).decode
 
 
-def element(content: bytes) -> Task:
+def element(content: bytes) -> CeleryTask:
     """A task in a queue's list. Raises Unreadable."""
     return _task(_decoded(_list, content))
 
 
-def unacked(content: bytes) -> Task:
+def unacked(content: bytes) -> CeleryTask:
     """A task in the hash of those that workers have. Raises Unreadable."""
-    found: tuple[Envelope, Any, Any] = _decoded(_unacked, content)
+    found: tuple[CeleryEnvelope, Any, Any] = _decoded(_unacked, content)
     return _task(*found)
 
 
 def shown(stored: bytes) -> str:
     """The name and the id of a task, as Celery's logs write them. Empty if it does not tell them."""
     try:
-        found: Envelope | tuple[Envelope, Any, Any] = _either(stored)
+        found: CeleryEnvelope | tuple[CeleryEnvelope, Any, Any] = _either(stored)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return ""
-    headers = (found if isinstance(found, Envelope) else found[0]).headers
+    headers = (found if isinstance(found, CeleryEnvelope) else found[0]).headers
     name, known = headers.get("task"), headers.get("id")
     return f"{name}[{known}]"[:100] if isinstance(name, str) and isinstance(known, str) else ""
 
@@ -112,40 +112,40 @@ def anew(content: bytes, tag: str) -> tuple[str, bytes]:
     return known, msgspec.json.encode(envelope | {name: msgspec.Raw(each) for name, each in changed.items()})
 
 
-def message(task: Task, shape: Shape, tasks: TaskShape) -> NewMessage:
+def message(task: CeleryTask, shape: Shape, tasks: TaskShape) -> NewMessage:
     """What the task becomes. Raises Unreadable."""
     envelope = task.envelope
     if envelope.content_type != "application/json":
-        raise Unreadable(f"has arguments that are not JSON but {envelope.content_type or 'of an unknown type'}")
+        raise UnreadableEntry(f"has arguments that are not JSON but {envelope.content_type or 'of an unknown type'}")
     if envelope.headers.get("compression"):
-        raise Unreadable("has compressed arguments")
+        raise UnreadableEntry("has compressed arguments")
     plain = _plain(envelope)
     check_json(plain)  # arguments are passed on as they are written, so a number such as 1e999 would be seen too late
     args, kwargs, rest = _decoded(_body, plain)
     for name in AFTER:
         if rest.get(name):
-            raise Unreadable(f"has a {name.rstrip('s')}: let a Celery worker finish it")
+            raise UnreadableEntry(f"has a {name.rstrip('s')}: let a Celery worker finish it")
     body = tasks.body(task.name, [_value(each) for each in args], {name: _value(each) for name, each in kwargs.items()})
     key = shape.names(body)[1] or task.id
     return tasks.shape(task.name, shape).sealed(body, task.eta, key=key, headers=_headers(task), life=_life(task))
 
 
-def _life(task: Task) -> int | None:
+def _life(task: CeleryTask) -> int | None:
     """How many ms it lives from its due time, which is now if it has no ETA or is overdue: it expires when it would have."""
     if task.expires is None:
         return None
     if task.eta is not None and task.expires <= task.eta:
-        raise Unreadable("expires before it is due")
+        raise UnreadableEntry("expires before it is due")
     return max(1, task.expires - max(task.eta or 0, time.time_ns() // 1_000_000))
 
 
-def _task(envelope: Envelope, exchange: Any = "", routing_key: Any = "") -> Task:
+def _task(envelope: CeleryEnvelope, exchange: Any = "", routing_key: Any = "") -> CeleryTask:
     headers = envelope.headers
     name, known = headers.get("task"), headers.get("id")
     if not isinstance(name, str) or not isinstance(known, str) or not ID.fullmatch(known):
-        raise Unreadable("is no task of Celery 4 or later")
+        raise UnreadableEntry("is no task of Celery 4 or later")
     eta, expires = _instant(headers.get("eta"), "eta"), _instant(headers.get("expires"), "expires")
-    return Task(known, name, eta, expires, bool(headers.get("redelivered")), envelope, exchange or "", routing_key or "")
+    return CeleryTask(known, name, eta, expires, bool(headers.get("redelivered")), envelope, exchange or "", routing_key or "")
 
 
 def _instant(text: Any, field: str) -> int | None:
@@ -157,18 +157,18 @@ def _instant(text: Any, field: str) -> int | None:
         when = when if when.tzinfo else when.replace(tzinfo=UTC)
         since = when - datetime(1970, 1, 1, tzinfo=UTC)
     except (TypeError, ValueError, OverflowError):
-        raise Unreadable(f"has an {field} that is no time") from None
+        raise UnreadableEntry(f"has an {field} that is no time") from None
     return -((-since.days * 86_400_000_000 - since.seconds * 1_000_000 - since.microseconds) // 1000)
 
 
-def _plain(envelope: Envelope) -> bytes:
+def _plain(envelope: CeleryEnvelope) -> bytes:
     encoding = envelope.properties.get("body_encoding")
     if encoding is None:
         return envelope.body.encode()
     try:
         return base64.b64decode(envelope.body, validate=True)
     except (binascii.Error, ValueError):
-        raise Unreadable("has a body that is not base64") from None
+        raise UnreadableEntry("has a body that is not base64") from None
 
 
 def _value(raw: msgspec.Raw) -> Any:
@@ -187,13 +187,13 @@ def _typed(value: Any) -> Any:
         return {name: _typed(each) for name, each in value.items()}
     kind = value["__type__"]
     if not isinstance(kind, str):
-        raise Unreadable("has an argument whose type has no name")
+        raise UnreadableEntry("has an argument whose type has no name")
     if kind in TEXTS and isinstance(value.get("__value__"), str):
         return value["__value__"]
-    raise Unreadable(f"has an argument of the type {kind}, which JSON does not have")
+    raise UnreadableEntry(f"has an argument of the type {kind}, which JSON does not have")
 
 
-def _headers(task: Task) -> dict[str, str]:
+def _headers(task: CeleryTask) -> dict[str, str]:
     headers = task.envelope.headers
     kept = {name: value for name, value in headers.items() if name not in OWN and value is not None}
     told = {name: value if isinstance(value, str) else msgspec.json.encode(value).decode() for name, value in kept.items()}
@@ -206,6 +206,6 @@ def _decoded(decode: Any, content: bytes) -> Any:
         content.decode()
         return decode(content)
     except msgspec.ValidationError:
-        raise Unreadable("is no task of Celery 4 or later") from None
+        raise UnreadableEntry("is no task of Celery 4 or later") from None
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise Unreadable("is not JSON") from None
+        raise UnreadableEntry("is not JSON") from None

@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 
 from bide.adopt.redis import celery_task
-from bide.adopt.redis.celery_task import Task
+from bide.adopt.redis.celery_task import CeleryTask
 from bide.adopt.redis.celery_workers import Workers
-from bide.adopt.redis.server import Server
-from bide.adopt.redis.take import Entry, Taken, Waiting, in_groups
+from bide.adopt.redis.server import SourceServer
+from bide.adopt.redis.take import StoredEntry, TakenEntry, WaitingEntries, in_groups
 from bide.adopt.shape import Shape, TaskShape
-from bide.adopt.source import Entries, Found, Held, Refused, Unreadable, new_take
+from bide.adopt.source import EarlierRun, Entries, FoundEntry, RefusedEntry, UnreadableEntry, new_take
 from bide.core.formats import plural
 from bide.engines.base import NewMessage
 from bide.errors import ConfigError, Unavailable
@@ -37,7 +37,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     look_only: bool = False  # a dry run: workers are asked, and told nothing
 
 
-class Limits:
+class CeleryLimits:
     """What may be taken now, as the workers were when they were last looked at."""
 
     def __init__(self, workers: Workers, rules: Rules) -> None:
@@ -76,7 +76,7 @@ class Limits:
         self.alive = alive
         return alive
 
-    def check(self, task: Task, *, delivered: bool) -> bool:
+    def check(self, task: CeleryTask, *, delivered: bool) -> bool:
         """Whether the task can be taken: False if a worker will run it soon. `delivered`: a worker has or had it.
 
         Raises Unreadable if it stays where it is until somebody does something about it.
@@ -85,22 +85,22 @@ class Limits:
         if task.eta is None and not rules.immediate:
             if alive:
                 return False
-            raise Unreadable("has no ETA: with --immediate it is moved, too")
+            raise UnreadableEntry("has no ETA: with --immediate it is moved, too")
         if task.id in self._revoked:
             if not rules.look_only:
                 self.workers.note_as_revoked(task.id)
-            raise Unreadable("was revoked: workers drop it when it is due")
+            raise UnreadableEntry("was revoked: workers drop it when it is due")
         if task.id in (self._once or ()):
-            raise Unreadable("was revoked, as a worker said that has been stopped since: it is not moved")
+            raise UnreadableEntry("was revoked, as a worker said that has been stopped since: it is not moved")
         if not delivered or rules.stopped:
             return True
         now = self.workers.now_here()
         if task.eta is None or task.eta < now + rules.margin:
             if alive:
                 return False
-            raise Unreadable("is due, and a worker has or had it: give --workers-stopped when all are stopped")
+            raise UnreadableEntry("is due, and a worker has or had it: give --workers-stopped when all are stopped")
         if alive and task.eta > now + rules.longest - rules.margin:
-            raise Unreadable(
+            raise UnreadableEntry(
                 f"is due in more than {(rules.longest - rules.margin) / HOURS:.1f} hours, for which workers do not remember "
                 "that it was revoked: stop the workers, and run the command again with --workers-stopped"
             )
@@ -127,7 +127,7 @@ def _do(count: int, noun: str, verb: str) -> str:
 FULL = "is one more than the workers can remember as revoked: stop them, and run the command again with --workers-stopped"
 
 
-class TaskEntry(Entry):
+class TaskEntry(StoredEntry):
     """For people, it is the task and its id."""
 
     __slots__ = ()
@@ -136,36 +136,36 @@ class TaskEntry(Entry):
         return celery_task.shown(self.job or self.content) or super().__str__()
 
 
-class Tasks(Waiting):
+class CeleryTasks(WaitingEntries):
     """What the lists and the hash have in common."""
 
     kind: str = "celery"
     mode: str
 
-    def __init__(self, server: Server, key: str, shape: Shape, tasks: TaskShape, limits: Limits) -> None:
+    def __init__(self, server: SourceServer, key: str, shape: Shape, tasks: TaskShape, limits: CeleryLimits) -> None:
         super().__init__(server, key)
         self._shape = shape
         self._tasks = tasks
         self._limits = limits
-        self._read_tasks: dict[bytes, Task] = {}  # of the page that is looked at
+        self._read_tasks: dict[bytes, CeleryTask] = {}  # of the page that is looked at
         self._told: set[str] = set()  # names of those that workers were told to drop
 
     @abstractmethod
-    def task(self, entry: Entry) -> Task:
+    def task(self, entry: StoredEntry) -> CeleryTask:
         """Read the envelope of an entry. Raises Unreadable."""
 
     @abstractmethod
     def keys(self) -> list[str]:
         """The first two keys of the script that takes."""
 
-    def message(self, entry: Entry) -> NewMessage:
+    def message(self, entry: StoredEntry) -> NewMessage:
         return celery_task.message(self._known(entry), self._shape, self._tasks)
 
     def peek(self, limit: int) -> Entries:
         if self._limits.alive is None:
             self._limits.look()
         self._read_tasks.clear()
-        found, refused = list[Found](), list[Refused]()
+        found, refused = list[FoundEntry](), list[RefusedEntry]()
         for entry in self.page(0, limit):
             if entry.gone:
                 continue
@@ -175,12 +175,12 @@ class Tasks(Waiting):
                     continue
                 self.check(entry)
                 if self._limits.check(task, delivered=self.delivered(task)):
-                    found.append(Found(task.id, self.message(entry)))
-            except Unreadable as error:
-                refused.append(Refused(str(entry), str(error)))
+                    found.append(FoundEntry(task.id, self.message(entry)))
+            except UnreadableEntry as error:
+                refused.append(RefusedEntry(str(entry), str(error)))
         return Entries(found, refused)
 
-    def held(self) -> Held:
+    def held(self) -> EarlierRun:
         """What was taken and not finished. Workers that may not have heard that they lost it are told again."""
         asked = {} if self._limits.rules.look_only else self._asked()
         late = False
@@ -193,11 +193,11 @@ class Tasks(Waiting):
                 self._heard(list(asked))
         return super().held()._replace(unsure=late)
 
-    def stored(self, fields: dict[str, bytes]) -> Entry:
+    def stored(self, fields: dict[str, bytes]) -> StoredEntry:
         return TaskEntry(*super().stored(fields))
 
     def take(self, limit: int) -> Entries:
-        refused: list[Refused] = []
+        refused: list[RefusedEntry] = []
         while True:
             if self._limits.alive is None:
                 self._limits.look()
@@ -206,7 +206,7 @@ class Tasks(Waiting):
             if self._limits.alive is not None:
                 return taken._replace(refused=refused)
 
-    def move(self, entries: Sequence[Entry]) -> list[Taken]:
+    def move(self, entries: Sequence[StoredEntry]) -> list[TakenEntry]:
         workers, alive = self._limits.workers, self._limits.alive or 0
         workers.bind()
         asked = workers.question()
@@ -221,7 +221,7 @@ class Tasks(Waiting):
         if heard == -1:  # a worker has come or gone, which may change what can be taken
             self._limits.alive = None
             return []
-        taken = [Taken(name.decode(), entries[place]) for place, name in in_groups(flat, 2)]
+        taken = [TakenEntry(name.decode(), entries[place]) for place, name in in_groups(flat, 2)]
         told = [each for each in taken if heard and self.delivered(self._known(each.entry))]
         if told:
             self._limits.revoked([self._known(each.entry).id for each in told])
@@ -235,20 +235,20 @@ class Tasks(Waiting):
         self._limits.workers.close()
         super().close()
 
-    def is_ours(self, task: Task) -> bool:
+    def is_ours(self, task: CeleryTask) -> bool:
         """Whether the task is of a queue that is adopted."""
         return True
 
-    def check(self, entry: Entry) -> None:
+    def check(self, entry: StoredEntry) -> None:
         """Raises Unreadable for what can't be taken, whatever the options say."""
 
-    def delivered(self, task: Task) -> bool:
+    def delivered(self, task: CeleryTask) -> bool:
         """Whether a worker has the task in its memory, or may have it."""
         return task.redelivered
 
-    def _choose(self, page: Iterable[Entry]) -> tuple[list[Entry], list[Refused]]:
+    def _choose(self, page: Iterable[StoredEntry]) -> tuple[list[StoredEntry], list[RefusedEntry]]:
         self._read_tasks.clear()
-        fit, refused, room = list[Entry](), list[Refused](), self._limits.room()
+        fit, refused, room = list[StoredEntry](), list[RefusedEntry](), self._limits.room()
         for entry in page:
             if entry.gone:
                 continue
@@ -266,34 +266,34 @@ class Tasks(Waiting):
                 if self._limits.alive and delivered:
                     room -= 1
                     if room < 0:
-                        raise Unreadable(FULL)
-            except Unreadable as error:
+                        raise UnreadableEntry(FULL)
+            except UnreadableEntry as error:
                 refused += self._left.refuse(entry.content, str(entry), str(error))
                 continue
             fit.append(entry)
         wanted, more = super()._choose(fit)
         return wanted, [*refused, *more]
 
-    def _known(self, entry: Entry) -> Task:
+    def _known(self, entry: StoredEntry) -> CeleryTask:
         task = self._read_tasks.get(entry.content)
         if task is None:
             task = self._read_tasks[entry.content] = self.task(entry)
         return task
 
-    def _asked(self) -> dict[str, Entry]:
+    def _asked(self) -> dict[str, StoredEntry]:
         """What was taken by a run that did not hear all workers."""
         _, flat = self._server.run("held", [self._beside], [])
         fields = dict(zip((each.decode() for each in flat[::2]), flat[1::2], strict=True))
         self._told |= {field.removesuffix(":asked") for field in fields if field.endswith(":asked")}
         open_ones = [name for name in self._told if fields.get(f"{name}:asked") == b"1"]
-        return {name: Entry(fields[f"{name}:entry"], None, fields.get(f"{name}:job")) for name in open_ones}
+        return {name: StoredEntry(fields[f"{name}:entry"], None, fields.get(f"{name}:job")) for name in open_ones}
 
     def _heard(self, names: Sequence[str]) -> None:
         self._told |= set(names)
         values = [text for name in names for text in (f"{name}:asked", "0")]
         self._server.call("HSET", self._beside, *values)
 
-    def _some_due(self, entries: Iterable[Entry]) -> bool:
+    def _some_due(self, entries: Iterable[StoredEntry]) -> bool:
         """Whether a worker may have begun one of them before it heard."""
         now = self._limits.workers.now()
         return any((self._known(each).eta or 0) <= now for each in entries)

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import msgspec
 
-from bide.adopt.redis.server import Server, beside
+from bide.adopt.redis.server import SourceServer, beside
 from bide.errors import BideError, Unavailable
 
 SEPARATOR = "\x06\x16"
@@ -18,7 +18,7 @@ NOTED = 30 * 86_400  # seconds
 PATIENCE = 20.0  # seconds in which every worker answers a ping
 
 
-class Asked(NamedTuple):
+class Question(NamedTuple):
     """A question to all workers: how an envelope begins and ends around its body, and the ticket of the answers."""
 
     before: str
@@ -29,7 +29,7 @@ class Asked(NamedTuple):
 class Workers:
     """`control`: Celery's setting control_exchange. `prefix`: the transport option global_keyprefix."""
 
-    def __init__(self, server: Server, *, control: str = "celery", prefix: str = "") -> None:
+    def __init__(self, server: SourceServer, *, control: str = "celery", prefix: str = "") -> None:
         self._server = server
         self._prefix = prefix
         self._exchange: str = f"reply.{control}.pidbox"
@@ -44,7 +44,7 @@ class Workers:
         self._ahead: int | None = None  # of this machine's clock, the server's
         self._asked: int = 0
 
-    def question(self) -> Asked:
+    def question(self) -> Question:
         """What goes around the body of a question. The body is text within JSON."""
         ticket = str(uuid4())
         properties = {
@@ -56,9 +56,9 @@ class Workers:
         }
         rest = {"content-encoding": "utf-8", "content-type": "application/json", "headers": {"clock": 1, "expires": 0}}
         end = msgspec.json.encode({**rest, "properties": properties}).decode()
-        return Asked('{"body": ', f", {end[1:]}", ticket)
+        return Question('{"body": ', f", {end[1:]}", ticket)
 
-    def body(self, method: str, arguments: str, asked: Asked) -> str:
+    def body(self, method: str, arguments: str, asked: Question) -> str:
         """The body of a question. `arguments`: as JSON. Without a ticket nobody answers."""
         reply = f'{{"exchange": "{self._exchange}", "routing_key": "{self._me}"}}' if asked.ticket else "null"
         return (

@@ -9,10 +9,10 @@ import msgspec
 
 from bide.adopt.adoption import Several
 from bide.adopt.plain_pickle import plain
-from bide.adopt.redis.server import Server
-from bide.adopt.redis.take import Entry, Taken, Waiting, in_groups
+from bide.adopt.redis.server import SourceServer
+from bide.adopt.redis.take import StoredEntry, TakenEntry, WaitingEntries, in_groups
 from bide.adopt.shape import Shape, TaskShape, due_ms
-from bide.adopt.source import Refused, Source, Unreadable, new_take
+from bide.adopt.source import AdoptSource, RefusedEntry, UnreadableEntry, new_take
 from bide.engines.base import NewMessage
 
 LARGEST = 4 * 2**20  # bytes of `data`: what is compressed may be huge
@@ -31,7 +31,7 @@ FIELDS = (
 )
 
 
-class Job(msgspec.Struct, frozen=True, array_like=True):
+class RQJob(msgspec.Struct, frozen=True, array_like=True):
     """These fields, each None if the hash lacks it; and how many jobs depend on this one, -1 if it is no hash."""
 
     data: bytes | None = None
@@ -47,21 +47,21 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     dependents: int = 0
 
 
-def message(job: Job, known: str, due: int | None, shape: Shape, tasks: TaskShape) -> NewMessage:
+def message(job: RQJob, known: str, due: int | None, shape: Shape, tasks: TaskShape) -> NewMessage:
     """What the job with this id becomes. Raises Unreadable."""
     if job.dependents < 0:
-        raise Unreadable("has a job that is no hash")
+        raise UnreadableEntry("has a job that is no hash")
     if not job.data:
-        raise Unreadable("has no job: it was cancelled, or its time to live has ended")
+        raise UnreadableEntry("has no job: it was cancelled, or its time to live has ended")
     _check(job)
     call = _read(_unpacked(job.data))
     if not isinstance(call, list | tuple) or len(call) != 4:
-        raise Unreadable("is no job of RQ")
+        raise UnreadableEntry("is no job of RQ")
     name, instance, args, kwargs = call
     if not isinstance(name, str) or not isinstance(args, list | tuple) or not isinstance(kwargs, dict):
-        raise Unreadable("is no job of RQ")
+        raise UnreadableEntry("is no job of RQ")
     if instance is not None:
-        raise Unreadable("calls a method of an object")
+        raise UnreadableEntry("calls a method of an object")
     body = tasks.body(name, args, kwargs)
     headers = {"rq-id": known}
     if job.meta:
@@ -73,13 +73,13 @@ def message(job: Job, known: str, due: int | None, shape: Shape, tasks: TaskShap
     )
 
 
-def _check(job: Job) -> None:
+def _check(job: RQJob) -> None:
     if job.success_callback_name or job.failure_callback_name or job.stopped_callback_name or job.webhooks:
-        raise Unreadable("has callbacks: let an RQ worker do it")
+        raise UnreadableEntry("has callbacks: let an RQ worker do it")
     if job.repeats_left and _number(job.repeats_left):
-        raise Unreadable("is to be repeated: make it a schedule")
+        raise UnreadableEntry("is to be repeated: make it a schedule")
     if job.dependency_ids or job.dependents:
-        raise Unreadable("depends on other jobs, or others on it: let an RQ worker do them")
+        raise UnreadableEntry("depends on other jobs, or others on it: let an RQ worker do them")
 
 
 def _unpacked(data: bytes) -> bytes:
@@ -89,7 +89,7 @@ def _unpacked(data: bytes) -> bytes:
     except zlib.error:
         return data  # RQ reads it so, too
     if unpacking.unconsumed_tail:
-        raise Unreadable(f"has arguments over {LARGEST:,} bytes")
+        raise UnreadableEntry(f"has arguments over {LARGEST:,} bytes")
     return unpacked
 
 
@@ -105,14 +105,14 @@ def _json(value: Any) -> str:
     try:
         return msgspec.json.encode(value).decode()
     except (TypeError, ValueError, OverflowError, RecursionError):
-        raise Unreadable("has meta that JSON can't express") from None
+        raise UnreadableEntry("has meta that JSON can't express") from None
 
 
 def _life(ttl: bytes) -> int | None:
     """How many ms the job lives, of seconds; RQ lets a job live without end if they are negative, as its result_ttl -1."""
     seconds = _whole(ttl)
     if not seconds:
-        raise Unreadable("has a ttl of 0: it would expire at once")
+        raise UnreadableEntry("has a ttl of 0: it would expire at once")
     return seconds * 1000 if seconds > 0 else None
 
 
@@ -124,19 +124,19 @@ def _whole(text: bytes) -> int:
     try:
         return int(text)
     except ValueError:
-        raise Unreadable("is no job of RQ") from None
+        raise UnreadableEntry("is no job of RQ") from None
 
 
 JOB = "rq:job:"
 MARGIN = 60_000  # ms: RQ's scheduler reads what is due in one step and removes it in another, up to some seconds later
 
 
-class _Jobs(Waiting):
+class _Jobs(WaitingEntries):
     """`mode`: set for the registry of scheduled jobs, list for the queue."""
 
     kind: str = "rq"
 
-    def __init__(self, server: Server, queue: str, mode: str, shape: Shape, tasks: TaskShape) -> None:
+    def __init__(self, server: SourceServer, queue: str, mode: str, shape: Shape, tasks: TaskShape) -> None:
         super().__init__(server, f"rq:scheduled:{queue}" if mode == "set" else f"rq:queue:{queue}")
         self._mode = mode
         self._lock: str = f"rq:scheduler-lock:{queue}"
@@ -148,33 +148,35 @@ class _Jobs(Waiting):
     def count(self) -> int | None:
         return int(self._server.call("ZCARD" if self._mode == "set" else "LLEN", self._key))
 
-    def page(self, first: int, limit: int) -> list[Entry]:
+    def page(self, first: int, limit: int) -> list[StoredEntry]:
         args = [self._mode, first, first + limit - 1, JOB, *FIELDS]
         now, scheduler, *flat = self._server.run("read_rq", [self._key, self._lock], args)
         self._soon = int(now) + MARGIN if scheduler and self._mode == "set" else -math.inf
         return [_entry(known, score, fields, dependents) for known, score, dependents, fields in in_groups(flat, 4)]
 
-    def message(self, entry: Entry) -> NewMessage:
-        job = msgspec.msgpack.decode(entry.job or b"\x90", type=Job)
+    def message(self, entry: StoredEntry) -> NewMessage:
+        job = msgspec.msgpack.decode(entry.job or b"\x90", type=RQJob)
         due = None if entry.score is None else due_ms(entry.score, "s")
         return message(job, entry.content.decode(errors="replace"), due, self._shape, self._tasks)
 
-    def job(self, entry: Entry) -> bytes | None:
+    def job(self, entry: StoredEntry) -> bytes | None:
         return entry.content
 
-    def move(self, entries: Sequence[Entry]) -> list[Taken]:
+    def move(self, entries: Sequence[StoredEntry]) -> list[TakenEntry]:
         args = [new_take(self.destination), self._mode, MARGIN, JOB, self._held_job, len(FIELDS), *FIELDS]
         ids = [each.content for each in entries]
         taken = self._server.run("take_rq", [self._key, self._beside, self._lock], [*args, *ids])
-        return [Taken(name.decode(), _entry(ids[place], score, fields)) for place, name, score, fields in in_groups(taken, 4)]
+        return [
+            TakenEntry(name.decode(), _entry(ids[place], score, fields)) for place, name, score, fields in in_groups(taken, 4)
+        ]
 
     def move_back(self, names: Sequence[str]) -> None:
         self._server.run("back_rq", [self._key, self._beside], [self._mode, JOB, self._held_job, *reversed(names)])
 
-    def _choose(self, page: Iterable[Entry]) -> tuple[list[Entry], list[Refused]]:
+    def _choose(self, page: Iterable[StoredEntry]) -> tuple[list[StoredEntry], list[RefusedEntry]]:
         return super()._choose([each for each in page if each.score is None or each.score * 1000 >= self._soon])
 
-    def stored(self, fields: dict[str, bytes]) -> Entry:
+    def stored(self, fields: dict[str, bytes]) -> StoredEntry:
         known, score = fields["entry"], fields.get("score")
         values = self._server.call("HMGET", self._held_job.encode() + fields.get("from", known), *FIELDS)
         return _entry(known, score, values)
@@ -183,11 +185,13 @@ class _Jobs(Waiting):
         self._server.run("finish_rq", [self._beside], [self._held_job, *names])
 
 
-def _entry(known: bytes, score: bytes | None, fields: Sequence[bytes | None], dependents: int = 0) -> Entry:
-    return Entry(known, float(score) if score else None, msgspec.msgpack.encode([*fields, dependents]))
+def _entry(known: bytes, score: bytes | None, fields: Sequence[bytes | None], dependents: int = 0) -> StoredEntry:
+    return StoredEntry(known, float(score) if score else None, msgspec.msgpack.encode([*fields, dependents]))
 
 
-def rq(server: Server, queue: str, shape: Shape, tasks: TaskShape, *, queued: bool) -> Several:
+def rq(server: SourceServer, queue: str, shape: Shape, tasks: TaskShape, *, queued: bool) -> Several:
     """The scheduled jobs of a queue; `queued`: and those that wait for a worker."""
-    sources: list[Source] = [_Jobs(server, queue, mode, shape, tasks) for mode in (("set", "list") if queued else ("set",))]
+    sources: list[AdoptSource] = [
+        _Jobs(server, queue, mode, shape, tasks) for mode in (("set", "list") if queued else ("set",))
+    ]
     return Several("rq", f"{queue} of RQ at {server.shown}", sources)

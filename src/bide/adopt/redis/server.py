@@ -14,7 +14,7 @@ from redis.cluster import RedisCluster
 from redis.retry import Retry
 
 from bide.engines.base import Settings
-from bide.engines.redis.client import Address, sentinel_address
+from bide.engines.redis.client import Endpoint, sentinel_address
 from bide.engines.redis.failures import LOST, refused, translated
 from bide.engines.redis.location import read
 from bide.errors import BideError, ConfigError, EngineError, Unavailable
@@ -69,11 +69,11 @@ def scripts() -> Mapping[str, str]:
     return dict(zip(named[::2], named[1::2], strict=True))
 
 
-class Server:
+class SourceServer:
     """Sends each command once: whether one was done whose answer is lost, the source finds out by looking again."""
 
     def __init__(self, url: str) -> None:
-        self._address: Address = read(Settings(url=url))
+        self._address: Endpoint = read(Settings(url=url))
         self.shown: str = self._address.shown
         self.database: int = self._address.db
         self._client: Any = None
@@ -137,7 +137,7 @@ def beside(key: str, name: str) -> str:
     return f"{key}:{name}" if opens and closes and tag else f"{{{key}}}:{name}"
 
 
-def _client(address: Address) -> Any:
+def _client(address: Endpoint) -> Any:
     made = address.client.connection_class("sync")
     options = address.connection_kwargs()
     if not address.seeds:

@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from bide.adopt.redis.server import Server, beside
-from bide.adopt.source import Entries, Found, Held, Names, Refused, Unreadable
+from bide.adopt.redis.server import SourceServer, beside
+from bide.adopt.source import EarlierRun, Entries, FoundEntry, Names, RefusedEntry, UnreadableEntry
 from bide.engines.base import MAX_BATCH, NewMessage
 
 
-class Left:
+class PassedOver:
     """A pass meets entries page by page, and a page again when others on it were taken. An entry counts when it is met more
     often than it was counted before: on this page, and on those before it, which the pass has left behind.
 
@@ -32,19 +32,19 @@ class Left:
         self._reasons.setdefault(content, "is equal to one that was given back")
         self._counted[content] += 1
 
-    def refuse(self, content: bytes, shown: str, reason: str) -> list[Refused]:
+    def refuse(self, content: bytes, shown: str, reason: str) -> list[RefusedEntry]:
         """An entry can't be taken: it is told if this run has not counted it yet."""
         self._reasons.setdefault(content, reason)
         return self.met(content, shown)
 
-    def met(self, content: bytes, shown: str) -> list[Refused]:
+    def met(self, content: bytes, shown: str) -> list[RefusedEntry]:
         """The same, of an entry that is left already."""
         self._here[content] += 1
         here = self._here[content] + self._behind[content] if self._repeats else 1
         if here <= self._counted[content]:
             return []
         self._counted[content] += 1
-        return [Refused(shown, self._reasons[content])]
+        return [RefusedEntry(shown, self._reasons[content])]
 
     def page(self) -> None:
         """A page begins, at the place of the last one."""
@@ -66,7 +66,7 @@ class Left:
 BYTES = 8 * 2**20  # of entries that are taken together
 
 
-class Entry(NamedTuple):
+class StoredEntry(NamedTuple):
     """An entry as it is stored."""
 
     content: bytes  # the member or element
@@ -83,26 +83,26 @@ class Entry(NamedTuple):
         return self.content.decode(errors="backslashreplace")[:100]
 
 
-class Taken(NamedTuple):
+class TakenEntry(NamedTuple):
     """An entry that is held, under its name."""
 
     name: str
-    entry: Entry
+    entry: StoredEntry
 
 
-class Waiting(ABC):
+class WaitingEntries(ABC):
     """Entries that wait under one key. A pass reads page after page, skips what is refused, and takes the rest of each page."""
 
     kind: str
     repeats: bool = False  # entries may be equal; what is given back is then the first one again
 
-    def __init__(self, server: Server, key: str) -> None:
+    def __init__(self, server: SourceServer, key: str) -> None:
         self._server = server
         self._key = key
         self._beside: str = beside(key, "bide-adopt")
-        self._left = Left(repeats=self.repeats)  # entries of this run, refused or given back
+        self._left = PassedOver(repeats=self.repeats)  # entries of this run, refused or given back
         self._place = 0  # where the next page begins
-        self._names: dict[str, Entry] = {}  # of what is held by this run
+        self._names: dict[str, StoredEntry] = {}  # of what is held by this run
         self.destination: str = ""
 
     @property
@@ -116,19 +116,19 @@ class Waiting(ABC):
     def count(self) -> int | None: ...
 
     @abstractmethod
-    def page(self, first: int, limit: int) -> list[Entry]:
+    def page(self, first: int, limit: int) -> list[StoredEntry]:
         """So many entries from this place on, in the order in which they are due."""
 
     @abstractmethod
-    def message(self, entry: Entry) -> NewMessage:
+    def message(self, entry: StoredEntry) -> NewMessage:
         """What an entry becomes. Raises Unreadable."""
 
-    def job(self, entry: Entry) -> bytes | None:
+    def job(self, entry: StoredEntry) -> bytes | None:
         """By what the job is known that goes with a readable entry: of several with one job, the first one takes it along."""
         return None
 
     @abstractmethod
-    def move(self, entries: Sequence[Entry]) -> list[Taken]:
+    def move(self, entries: Sequence[StoredEntry]) -> list[TakenEntry]:
         """Take those of the entries that are still there."""
 
     def forget(self, names: Sequence[str]) -> None:
@@ -140,17 +140,17 @@ class Waiting(ABC):
         """Put back what is held under these names."""
 
     def peek(self, limit: int) -> Entries:
-        found, refused = list[Found](), list[Refused]()
+        found, refused = list[FoundEntry](), list[RefusedEntry]()
         for entry in self.page(0, limit):
             if entry.gone:
                 continue
             try:
-                found.append(Found(str(entry), self.message(entry)))
-            except Unreadable as error:
-                refused.append(Refused(str(entry), str(error)))
+                found.append(FoundEntry(str(entry), self.message(entry)))
+            except UnreadableEntry as error:
+                refused.append(RefusedEntry(str(entry), str(error)))
         return Entries(found, refused)
 
-    def held(self) -> Held:
+    def held(self) -> EarlierRun:
         now, flat = self._server.run("held", [self._beside], [])
         fields: dict[str, dict[str, bytes]] = {}
         for field, value in zip(flat[::2], flat[1::2], strict=True):
@@ -158,18 +158,18 @@ class Waiting(ABC):
             if name:  # an earlier release could leave a field without one behind
                 fields.setdefault(name, {})[part] = value
         if not fields:
-            return Held()
+            return EarlierRun()
         names = sorted(fields, key=_order)
-        found, refused = self._read([Taken(name, self.stored(fields[name])) for name in names])
-        return Held(found, refused, max(0.0, (int(now) - _order(names[0])[0]) / 1000))
+        found, refused = self._read([TakenEntry(name, self.stored(fields[name])) for name in names])
+        return EarlierRun(found, refused, max(0.0, (int(now) - _order(names[0])[0]) / 1000))
 
-    def stored(self, fields: dict[str, bytes]) -> Entry:
+    def stored(self, fields: dict[str, bytes]) -> StoredEntry:
         """An entry that is held, from what the script has written."""
         score = fields.get("score")
-        return Entry(fields["entry"], None if score is None else float(score), fields.get("job"), fields.get("from", b""))
+        return StoredEntry(fields["entry"], None if score is None else float(score), fields.get("job"), fields.get("from", b""))
 
     def take(self, limit: int) -> Entries:
-        refused, gone = list[Refused](), 0
+        refused, gone = list[RefusedEntry](), 0
         from_start = self._place == 0
         while True:
             page = self.page(self._place, limit)
@@ -212,9 +212,9 @@ class Waiting(ABC):
     def close(self) -> None:
         self._server.close()
 
-    def _choose(self, page: Iterable[Entry]) -> tuple[list[Entry], list[Refused]]:
+    def _choose(self, page: Iterable[StoredEntry]) -> tuple[list[StoredEntry], list[RefusedEntry]]:
         """The entries of a page that can be taken, and those that are refused for the first time."""
-        wanted, refused, jobs, size = list[Entry](), list[Refused](), set[bytes](), 0
+        wanted, refused, jobs, size = list[StoredEntry](), list[RefusedEntry](), set[bytes](), 0
         for entry in page:
             if entry.gone:
                 continue
@@ -223,7 +223,7 @@ class Waiting(ABC):
                 continue
             try:
                 self.message(entry)
-            except Unreadable as error:
+            except UnreadableEntry as error:
                 refused += self._left.refuse(entry.content, str(entry), str(error))
                 continue
             job = self.job(entry)
@@ -236,15 +236,15 @@ class Waiting(ABC):
             jobs |= set() if job is None else {job}
         return wanted, refused
 
-    def _read(self, taken: Sequence[Taken]) -> tuple[list[Found], list[Refused]]:
+    def _read(self, taken: Sequence[TakenEntry]) -> tuple[list[FoundEntry], list[RefusedEntry]]:
         """What was taken, as messages; and what has changed meanwhile, so that it can't be read."""
-        found, refused = list[Found](), list[Refused]()
+        found, refused = list[FoundEntry](), list[RefusedEntry]()
         for name, entry in taken:
             self._names[name] = entry
             try:
-                found.append(Found(name, self.message(entry)))
-            except Unreadable as error:
-                refused.append(Refused(str(entry), str(error), name))
+                found.append(FoundEntry(name, self.message(entry)))
+            except UnreadableEntry as error:
+                refused.append(RefusedEntry(str(entry), str(error), name))
         return found, refused
 
 

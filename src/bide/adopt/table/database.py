@@ -9,7 +9,7 @@ from bide.errors import BideError, ConfigError, Unavailable
 Row: TypeAlias = dict[str, Any]
 
 
-class Database(Protocol):
+class TableDatabase(Protocol):
     """One connection. All verbs raise a BideError."""
 
     shown: str

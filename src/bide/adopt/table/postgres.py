@@ -41,7 +41,7 @@ class _Times(Loader):
             return bytes(data).decode()
 
 
-class Postgres:
+class PostgresTable:
     utc: str = "{} at time zone 'UTC'"
 
     def __init__(self, url: str) -> None:

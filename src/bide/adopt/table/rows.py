@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from bide.adopt.shape import Shape, due_ms
-from bide.adopt.source import Unreadable
+from bide.adopt.source import UnreadableEntry
 from bide.engines.base import NewMessage
 
 _DIGITS = 300  # of a whole number
@@ -36,21 +36,21 @@ def known(id: Any) -> bytes:
     """By what a row is known in this run: the same for an id as the database gives it and as `plain` does."""
     try:
         return msgspec.json.encode(_plain("id", id))
-    except (Unreadable, ValueError, OverflowError):
+    except (UnreadableEntry, ValueError, OverflowError):
         return repr(id).encode()
 
 
 def message(row: Mapping[str, Any], columns: Columns, shape: Shape) -> NewMessage:
     """What a row becomes, given as `plain` gives it. Raises Unreadable."""
     if row.get(columns.id) is None:
-        raise Unreadable(f"has no {columns.id}: select it, or name the column with --id")
+        raise UnreadableEntry(f"has no {columns.id}: select it, or name the column with --id")
     if columns.due not in row:
-        raise Unreadable(f"has no {columns.due}: select it, or name the column with --due")
+        raise UnreadableEntry(f"has no {columns.due}: select it, or name the column with --due")
     due = _due(row[columns.due], columns)
     try:
         whole = msgspec.json.encode(row)
     except (ValueError, OverflowError):
-        raise Unreadable("has a number or a text that JSON can't express: cast it in the query, or leave it out") from None
+        raise UnreadableEntry("has a number or a text that JSON can't express: cast it in the query, or leave it out") from None
     topic, key = shape.names(whole)
     return shape.sealed(_body(row, columns, shape), due, topic=topic, key=key)
 
@@ -62,7 +62,7 @@ def _body(row: Mapping[str, Any], columns: Columns, shape: Shape) -> bytes:
             {column: each for column, each in row.items() if column not in (columns.due, shape.topic_field)}
         )
     if name not in row:
-        raise Unreadable(f"has no {name}: select it, or name another column with --body")
+        raise UnreadableEntry(f"has no {name}: select it, or name another column with --body")
     value = row[name]
     if not isinstance(value, str):
         return msgspec.json.encode(value)
@@ -77,21 +77,21 @@ def _due(value: Any, columns: Columns) -> int:
     if isinstance(value, str) and ("T" in value or ":" in value):
         return _instant(value, columns)
     if isinstance(value, bool) or value is None:
-        raise Unreadable("has no due time")
+        raise UnreadableEntry("has no due time")
     try:
         return due_ms(value if isinstance(value, int) else float(value), columns.unit)
     except (TypeError, ValueError, OverflowError):
-        raise Unreadable("has a due time that is neither a timestamp nor a number") from None
+        raise UnreadableEntry("has a due time that is neither a timestamp nor a number") from None
 
 
 def _instant(text: str, columns: Columns) -> int:
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
-        raise Unreadable("has a due time that is neither a timestamp nor a number") from None
+        raise UnreadableEntry("has a due time that is neither a timestamp nor a number") from None
     if when.tzinfo is None:
         said = f"{columns.utc.format(columns.due)} as {columns.due}"
-        raise Unreadable(f"has a due time without a time zone: say which in the query, as in {said}")
+        raise UnreadableEntry(f"has a due time without a time zone: say which in the query, as in {said}")
     since = when - datetime(1970, 1, 1, tzinfo=UTC)
     return -((-since.days * 86_400_000_000 - since.seconds * 1_000_000 - since.microseconds) // 1000)
 
@@ -113,7 +113,9 @@ def _plain(name: str, value: Any) -> Any:
         return [_plain(name, each) for each in value]
     if isinstance(value, dict):
         return {key: _plain(name, each) for key, each in value.items()}
-    raise Unreadable(f"has bytes or another type in {name} that JSON does not have: cast it in the query, as in {name}::text")
+    raise UnreadableEntry(
+        f"has bytes or another type in {name} that JSON does not have: cast it in the query, as in {name}::text"
+    )
 
 
 def _number(name: str, value: Decimal) -> int | float:
@@ -125,5 +127,5 @@ def _number(name: str, value: Decimal) -> int | float:
     raise _no_number(name)
 
 
-def _no_number(name: str) -> Unreadable:
-    return Unreadable(f"has a number in {name} that JSON does not have: cast it in the query, as in {name}::text")
+def _no_number(name: str) -> UnreadableEntry:
+    return UnreadableEntry(f"has a number in {name} that JSON does not have: cast it in the query, as in {name}::text")

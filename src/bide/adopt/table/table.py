@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from bide.adopt.shape import Shape
-from bide.adopt.source import Entries, Found, Held, Names, Refused, Unreadable, new_take
-from bide.adopt.table.database import Database, Row, named_in
+from bide.adopt.source import EarlierRun, Entries, FoundEntry, Names, RefusedEntry, UnreadableEntry, new_take
+from bide.adopt.table.database import Row, TableDatabase, named_in
 from bide.adopt.table.rows import Columns, known, message, plain
 from bide.core.formats import plural
 from bide.errors import BadUrl, BideError, ConfigError
@@ -22,7 +22,7 @@ HELD = "select name, taken, entry from bide_adopt where source = '{}' order by t
 DELETE = "delete from bide_adopt where name = :name"
 
 
-class Statements(msgspec.Struct, frozen=True, kw_only=True):
+class TableStatements(msgspec.Struct, frozen=True, kw_only=True):
     """SQL of the command line. `:name` stands for a column of the row."""
 
     query: str  # finds the rows that wait
@@ -30,10 +30,10 @@ class Statements(msgspec.Struct, frozen=True, kw_only=True):
     undo: str | None = None  # the reverse
 
 
-class Table:
+class SourceTable:
     """Its rows are told from those of other tables in the side table by its query."""
 
-    def __init__(self, database: Database, said: Statements, columns: Columns, shape: Shape) -> None:
+    def __init__(self, database: TableDatabase, said: TableStatements, columns: Columns, shape: Shape) -> None:
         self._database = database
         self._source: str = sha256(said.query.encode()).hexdigest()[:32]
         self._said = said
@@ -60,31 +60,31 @@ class Table:
         return int(row["number"])
 
     def peek(self, limit: int) -> Entries:
-        found, refused = list[Found](), list[Refused]()
+        found, refused = list[FoundEntry](), list[RefusedEntry]()
         rows = self._database.rows(self._said.query, limit)
         for row in rows[:1]:
             self._check_names(row)
         for row in rows:
             try:
-                found.append(Found(self._id(row), message(plain(row), self._columns, self._shape)))
-            except Unreadable as error:
-                refused.append(Refused(self._id(row), str(error)))
+                found.append(FoundEntry(self._id(row), message(plain(row), self._columns, self._shape)))
+            except UnreadableEntry as error:
+                refused.append(RefusedEntry(self._id(row), str(error)))
         return Entries(found, refused)
 
-    def held(self) -> Held:
+    def held(self) -> EarlierRun:
         try:
             rows = self._database.rows(HELD.format(self._source), None)
         except ConfigError:  # there is no side table yet
-            return Held()
-        found, refused = list[Found](), list[Refused]()
+            return EarlierRun()
+        found, refused = list[FoundEntry](), list[RefusedEntry]()
         for row in rows:
             entry = self._entries[row["name"]] = _stored(row["entry"])
             try:
-                found.append(Found(row["name"], message(entry, self._columns, self._shape)))
-            except Unreadable as error:
-                refused.append(Refused(self._id(entry), str(error), row["name"]))
+                found.append(FoundEntry(row["name"], message(entry, self._columns, self._shape)))
+            except UnreadableEntry as error:
+                refused.append(RefusedEntry(self._id(entry), str(error), row["name"]))
         age = max(0.0, time.time() - rows[0]["taken"] / 1000) if rows else 0.0
-        return Held(found, refused, age)
+        return EarlierRun(found, refused, age)
 
     def take(self, limit: int) -> Entries:
         database = self._database
@@ -92,7 +92,7 @@ class Table:
             database.run(SIDE)
         database.begin()
         try:
-            refused, asked = list[Refused](), limit + len(self._refused)
+            refused, asked = list[RefusedEntry](), limit + len(self._refused)
             while True:
                 rows = database.rows(self._said.query, asked, lock=True)
                 wanted, left = self._choose(rows, limit)
@@ -145,9 +145,9 @@ class Table:
     def close(self) -> None:
         self._database.close()
 
-    def _choose(self, rows: Sequence[Row], limit: int) -> tuple[list[tuple[Row, Found]], list[Refused]]:
+    def _choose(self, rows: Sequence[Row], limit: int) -> tuple[list[tuple[Row, FoundEntry]], list[RefusedEntry]]:
         """The rows that can be taken, and those that are refused for the first time."""
-        wanted, refused, taking = list[tuple[Row, Found]](), list[Refused](), new_take(self._destination)
+        wanted, refused, taking = list[tuple[Row, FoundEntry]](), list[RefusedEntry](), new_take(self._destination)
         for place, row in enumerate(rows):
             id = row.get(self._columns.id)
             name = known(id) if id is not None else place  # rows without an id are told by where they are
@@ -155,15 +155,15 @@ class Table:
                 continue
             try:
                 entry = plain(row)
-                found = Found(f"{taking}-{len(wanted):06}", message(entry, self._columns, self._shape))
-            except Unreadable as error:
+                found = FoundEntry(f"{taking}-{len(wanted):06}", message(entry, self._columns, self._shape))
+            except UnreadableEntry as error:
                 self._refused.add(name)
-                refused.append(Refused(self._id(row), str(error)))
+                refused.append(RefusedEntry(self._id(row), str(error)))
                 continue
             wanted.append((entry, found))
         return wanted, refused
 
-    def _take(self, wanted: Sequence[tuple[Row, Found]]) -> list[Found]:
+    def _take(self, wanted: Sequence[tuple[Row, FoundEntry]]) -> list[FoundEntry]:
         """Within a transaction. Raises ConfigError if --take does not do what it should."""
         if not wanted:
             return []
@@ -229,7 +229,7 @@ def _values(entry: Row) -> Row:
     return {name: bytes(value).decode() if isinstance(value, msgspec.Raw) else value for name, value in entry.items()}
 
 
-def database(url: str) -> Database:
+def database(url: str) -> TableDatabase:
     """Raises BadUrl for another kind of database, and what the database raises."""
     scheme = url.partition(":")[0]
     if scheme == "sqlite":
@@ -237,7 +237,7 @@ def database(url: str) -> Database:
 
         return SQLite(url)
     if scheme in ("postgres", "postgresql"):
-        from bide.adopt.table.postgres import Postgres  # noqa: PLC0415 (its driver is an extra)
+        from bide.adopt.table.postgres import PostgresTable  # noqa: PLC0415 (its driver is an extra)
 
-        return Postgres(url)
+        return PostgresTable(url)
     raise BadUrl("The table must be in PostgreSQL or SQLite: postgres://host/database, or sqlite:///file.db.")

@@ -14,13 +14,13 @@ from bide.errors import MissingExtra
 
 if TYPE_CHECKING:
     from bide.adopt.adoption import Adoption
-    from bide.adopt.source import Source
+    from bide.adopt.source import AdoptSource
     from bide.queue import Queue
 
 _EXTRAS = {"redis": "redis", "psycopg": "postgres", "aiormq": "rabbitmq", "pamqp": "rabbitmq"}  # by package
 
 
-def adopt(options: QueueOptions, opened: "Callable[[int], Source]", run: Run, *, unkeyed: str | None = None) -> int:
+def adopt(options: QueueOptions, opened: "Callable[[int], AdoptSource]", run: Run, *, unkeyed: str | None = None) -> int:
     """Run an adoption. `opened` makes the source, for a queue that can keep a message for so many milliseconds at most.
 
     `unkeyed`: the messages have keys; what to do if the queue has none.
@@ -35,7 +35,7 @@ def adopt(options: QueueOptions, opened: "Callable[[int], Source]", run: Run, *,
         return _move(source, queue, run)
 
 
-def _made(opened: "Callable[[int], Source]", longest: int) -> "Source":
+def _made(opened: "Callable[[int], AdoptSource]", longest: int) -> "AdoptSource":
     """Raises MissingExtra if the driver of the source is not installed."""
     try:
         return opened(longest)
@@ -46,7 +46,7 @@ def _made(opened: "Callable[[int], Source]", longest: int) -> "Source":
         raise MissingExtra(f'The source needs the package {package}: pip install "bide[{_EXTRAS[package]}]"') from missing
 
 
-def _move(source: "Source", queue: "Queue", run: Run) -> int:
+def _move(source: "AdoptSource", queue: "Queue", run: Run) -> int:
     from bide.adopt.adoption import Adoption
 
     adoption = Adoption(source, queue, doubt=run.doubt)
@@ -58,7 +58,7 @@ def _move(source: "Source", queue: "Queue", run: Run) -> int:
     return code or (Exit.FAILED if adoption.refused else Exit.OK)
 
 
-def _tell(adoption: "Adoption", source: "Source", *, as_json: bool) -> None:
+def _tell(adoption: "Adoption", source: "AdoptSource", *, as_json: bool) -> None:
     if as_json:
         echo_json({"adopted": adoption.adopted, **adoption.counts})
         return

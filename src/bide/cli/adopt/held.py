@@ -8,13 +8,13 @@ from bide.adopt.source import is_for_another
 from bide.core.formats import plural
 
 if TYPE_CHECKING:
-    from bide.adopt.source import Held
+    from bide.adopt.source import EarlierRun
     from bide.queue import Queue
 
 ASKS = "--doubtful send, forget or give-back"
 
 
-def told(held: "Held", queue: "Queue") -> list[str]:
+def told(held: "EarlierRun", queue: "Queue") -> list[str]:
     """Lines for people. `queue`: where the next run moves it."""
     lines: list[str] = []
     if held.refused:
@@ -28,7 +28,7 @@ def told(held: "Held", queue: "Queue") -> list[str]:
     return lines
 
 
-def _next(held: "Held", queue: "Queue") -> str:
+def _next(held: "EarlierRun", queue: "Queue") -> str:
     """What the next run does with them."""
     if _elsewhere(held, queue):
         return (
@@ -43,6 +43,6 @@ def _next(held: "Held", queue: "Queue") -> str:
     return "the next run begins with them."
 
 
-def _elsewhere(held: "Held", queue: "Queue") -> bool:
+def _elsewhere(held: "EarlierRun", queue: "Queue") -> bool:
     destination = destination_of(queue)
     return any(is_for_another(each.name, destination) for each in held.found)

@@ -210,7 +210,7 @@ UNKEYED = "the messages have the ids of the tasks as their keys. Name another qu
 """What to say of a queue that has no keys."""
 
 
-class TaskOptions(NamedTuple):
+class AdoptTaskOptions(NamedTuple):
     """How tasks and their arguments become messages."""
 
     maps: Annotated[

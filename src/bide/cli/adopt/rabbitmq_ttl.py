@@ -16,7 +16,7 @@ from bide.core.times import duration_ms
 
 if TYPE_CHECKING:
     from bide.adopt.rabbitmq.ttl import TTLQueue
-    from bide.adopt.source import Source
+    from bide.adopt.source import AdoptSource
 
 section: Section = Section("Sources")
 
@@ -76,7 +76,7 @@ def rabbitmq_ttl(
     longest = parse_duration(ttl, "--ttl")
     sources: list[TTLQueue] = []
 
-    def opened(furthest: int) -> "Source":
+    def opened(furthest: int) -> "AdoptSource":
         from bide.adopt.rabbitmq.letter import Waits
         from bide.adopt.rabbitmq.ttl import opened as source
 

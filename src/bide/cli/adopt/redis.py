@@ -12,9 +12,9 @@ from bide.cli.queues import QueueOptions
 
 if TYPE_CHECKING:
     from bide.adopt.redis.plain import Jobs
-    from bide.adopt.redis.server import Server
+    from bide.adopt.redis.server import SourceServer
     from bide.adopt.shape import Shape
-    from bide.adopt.source import Source
+    from bide.adopt.source import AdoptSource
 
 
 section: Section = Section("Sources")
@@ -76,7 +76,7 @@ class EntryOptions(NamedTuple):
     def shape(self, messages: MessageOptions, longest: int) -> "Shape":
         return messages.shape(self.member, longest, self.body_as, parse_body=self.parse_body, split=self.split)
 
-    def jobs(self, server: "Server") -> "Jobs | None":
+    def jobs(self, server: "SourceServer") -> "Jobs | None":
         from bide.adopt.redis.plain import Jobs
 
         if self.job_hash is not None:
@@ -112,11 +112,11 @@ def redis_zset(
     entries.check(messages)
     wanted = run.run(REDIS)
 
-    def opened(longest: int) -> "Source":
+    def opened(longest: int) -> "AdoptSource":
         from bide.adopt.redis.plain import SortedSet
-        from bide.adopt.redis.server import Server
+        from bide.adopt.redis.server import SourceServer
 
-        server = Server(wanted.url)
+        server = SourceServer(wanted.url)
         return SortedSet(server, key, entries.shape(messages, longest), unit=score, jobs=entries.jobs(server))
 
     return adopt(options, opened, wanted, unkeyed=entries.unkeyed(messages))
@@ -146,11 +146,11 @@ def redis_list(
     entries.check(messages)
     wanted = run.run(REDIS)
 
-    def opened(longest: int) -> "Source":
+    def opened(longest: int) -> "AdoptSource":
         from bide.adopt.redis.plain import ReadyList
-        from bide.adopt.redis.server import Server
+        from bide.adopt.redis.server import SourceServer
 
-        server = Server(wanted.url)
+        server = SourceServer(wanted.url)
         return ReadyList(server, key, entries.shape(messages, longest), end=end, jobs=entries.jobs(server))
 
     return adopt(options, opened, wanted, unkeyed=entries.unkeyed(messages))
@@ -187,10 +187,10 @@ def bullmq(
     messages.check()
     wanted = run.run(REDIS)
 
-    def opened(longest: int) -> "Source":
+    def opened(longest: int) -> "AdoptSource":
         from bide.adopt.redis.bullmq import BullMQ
-        from bide.adopt.redis.server import Server
+        from bide.adopt.redis.server import SourceServer
 
-        return BullMQ(Server(wanted.url), name, messages.shape("json", longest, body_as), prefix=prefix, waiting=waiting)
+        return BullMQ(SourceServer(wanted.url), name, messages.shape("json", longest, body_as), prefix=prefix, waiting=waiting)
 
     return adopt(options, opened, wanted, unkeyed=messages.unkeyed)

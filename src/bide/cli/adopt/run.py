@@ -17,7 +17,7 @@ from bide.errors import BideError, OutcomeUnknown
 
 if TYPE_CHECKING:
     from bide.adopt.adoption import Adoption
-    from bide.adopt.source import Found, Source
+    from bide.adopt.source import AdoptSource, FoundEntry
     from bide.queue import Queue
 
 PAUSE = 1.0  # seconds between two looks with --follow
@@ -29,7 +29,7 @@ NOTHING = "Nothing waits there. Is the name right?"
 
 
 def look(
-    source: "Source",
+    source: "AdoptSource",
     queue: "Queue",
     *,
     as_json: bool,
@@ -89,7 +89,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…"
 
 
-def _due(found: "Found", now: int) -> int:
+def _due(found: "FoundEntry", now: int) -> int:
     return now if found.message.at is None else found.message.at
 
 
@@ -98,7 +98,7 @@ def has_seen_nothing(adoption: "Adoption") -> bool:
     return not (ended or adoption.refused or adoption.in_hand)
 
 
-def carry_out(adoption: "Adoption", source: "Source", what: str, *, follow: bool, as_json: bool) -> int:
+def carry_out(adoption: "Adoption", source: "AdoptSource", what: str, *, follow: bool, as_json: bool) -> int:
     """Run an adoption to its end, or with `follow` until it is stopped. Gives the exit code, as far as it is known."""
     shown = not (as_json and sys.stdout.isatty())
     code: int = Exit.OK

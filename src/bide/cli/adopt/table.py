@@ -11,7 +11,7 @@ from bide.cli.options import Section
 from bide.cli.queues import QueueOptions
 
 if TYPE_CHECKING:
-    from bide.adopt.source import Source
+    from bide.adopt.source import AdoptSource
 
 section: Section = Section("Sources")
 
@@ -77,12 +77,12 @@ def table(
             'Say how a row is taken: --take "delete from … where id = :id", or an update that --query does not find.'
         )
 
-    def opened(furthest: int) -> "Source":
+    def opened(furthest: int) -> "AdoptSource":
         from bide.adopt.table.rows import Columns
-        from bide.adopt.table.table import Statements, Table, database
+        from bide.adopt.table.table import SourceTable, TableStatements, database
 
         columns = Columns(id=id_column, due=due, body=body, unit=unit)
-        said = Statements(query=query, take=(take or "").strip().rstrip(";"), undo=undo)
-        return Table(database(wanted.url), said, columns, messages.shape("json", furthest, body_as))
+        said = TableStatements(query=query, take=(take or "").strip().rstrip(";"), undo=undo)
+        return SourceTable(database(wanted.url), said, columns, messages.shape("json", furthest, body_as))
 
     return adopt(options, opened, wanted, unkeyed=messages.unkeyed)

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bide.cli.adopt.command import adopt
-from bide.cli.adopt.options import REDIS, SOURCE, UNKEYED, MessageOptions, RunOptions, TaskOptions
+from bide.cli.adopt.options import REDIS, SOURCE, UNKEYED, AdoptTaskOptions, MessageOptions, RunOptions
 from bide.cli.exits import WrongUsage
 from bide.cli.options import Section, parse_duration
 from bide.cli.queues import QueueOptions
 from bide.core.times import duration_ms
 
 if TYPE_CHECKING:
-    from bide.adopt.source import Source
+    from bide.adopt.source import AdoptSource
 
 
 section: Section = Section("Sources: task queues")
@@ -35,7 +35,7 @@ def celery(
     options: QueueOptions,
     run: RunOptions,
     messages: MessageOptions,
-    task: TaskOptions,
+    task: AdoptTaskOptions,
     *,
     queue: Annotated[
         list[str] | None,
@@ -79,10 +79,10 @@ def celery(
     if not 2_000 <= least < longest / 2:
         raise WrongUsage("--margin must be 2s or more, and less than half of --revoke-expires.")
 
-    def opened(furthest: int) -> "Source":
+    def opened(furthest: int) -> "AdoptSource":
         from bide.adopt.redis.celery import celery as source
         from bide.adopt.redis.celery_tasks import Rules
-        from bide.adopt.redis.server import Server
+        from bide.adopt.redis.server import SourceServer
 
         rules = Rules(
             stopped=workers_stopped,
@@ -94,7 +94,7 @@ def celery(
             look_only=wanted.dry_run,
         )
         made = messages.shape("json", furthest)
-        return source(Server(wanted.url), queue or ["celery"], made, tasks, rules, control=control, prefix=prefix)
+        return source(SourceServer(wanted.url), queue or ["celery"], made, tasks, rules, control=control, prefix=prefix)
 
     return adopt(options, opened, wanted, unkeyed=UNKEYED)
 
@@ -120,7 +120,7 @@ def rq(
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Queue of RQ.", show_default=False)],
     run: RunOptions,
     messages: MessageOptions,
-    task: TaskOptions,
+    task: AdoptTaskOptions,
     *,
     queued: Annotated[
         bool, typer.Option("--queued", help="Also move jobs that are due and wait for a worker.", rich_help_panel=SOURCE)
@@ -128,10 +128,10 @@ def rq(
 ) -> int:
     tasks, wanted = task.tasks(messages), run.run(REDIS)
 
-    def opened(furthest: int) -> "Source":
+    def opened(furthest: int) -> "AdoptSource":
         from bide.adopt.redis.rq import rq as source
-        from bide.adopt.redis.server import Server
+        from bide.adopt.redis.server import SourceServer
 
-        return source(Server(wanted.url), queue, messages.shape("json", furthest), tasks, queued=queued)
+        return source(SourceServer(wanted.url), queue, messages.shape("json", furthest), tasks, queued=queued)
 
     return adopt(options, opened, wanted, unkeyed=UNKEYED)

@@ -33,13 +33,13 @@ class Customer(NamedTuple):
     acts: float  # pays, or asks for time
 
 
-class Plan(NamedTuple):
+class DemoPlan(NamedTuple):
     customers: Sequence[Customer]
     carts: Sequence[float]  # each visitor's cart is forgotten after so many seconds
     refused: int  # the order whose receipt the mail server refuses twice
 
 
-def plan(seed: int) -> Plan:
+def plan(seed: int) -> DemoPlan:
     chance = random.Random(seed)
     behaviours = [*chance.sample(EARLY, len(EARLY)), *chance.sample(LATER, len(LATER))]
     items = chance.sample(ITEMS, len(ITEMS))
@@ -55,4 +55,4 @@ def plan(seed: int) -> Plan:
         arrives = 0.5 + number * EVERY
         customers.append(Customer(FIRST + number, items[number], arrives, round(window, 1), behaviour, acts))
     refused = next(each.order for each in customers if each.behaviour == "pays")
-    return Plan(customers, [chance.uniform(0.5, 11.0) for _ in range(CARTS)], refused)
+    return DemoPlan(customers, [chance.uniform(0.5, 11.0) for _ in range(CARTS)], refused)

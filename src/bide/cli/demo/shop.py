@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Unpack
 
 from bide import AsyncDelivery, AsyncQueue, CancelResult, Outgoing, Sent
-from bide.cli.demo.plan import PACKING, PLEA, Customer, Plan
+from bide.cli.demo.plan import PACKING, PLEA, Customer, DemoPlan
 from bide.cli.demo.screen import Board, Order
 from bide.engines.base import End, Settings
 from bide.engines.registry import source
@@ -27,7 +27,7 @@ PACK = 0.06  # seconds a parcel
 class Shop:
     """Its queue's engine records deliveries and their ends; the shop records what it sends, cancels and reschedules."""
 
-    def __init__(self, folder: Path, plan: Plan, board: Board) -> None:
+    def __init__(self, folder: Path, plan: DemoPlan, board: Board) -> None:
         self._url = f"sqlite:///{folder}/shop.db"
         self._folder = folder
         self._plan = plan

@@ -29,7 +29,7 @@ class Running(NamedTuple):
     oldest: Info  # leased by it for the longest time
 
 
-class Look(NamedTuple):
+class QueueLook(NamedTuple):
     """A queue at one moment."""
 
     at: int
@@ -85,12 +85,12 @@ class Looking:
         self._totals: deque[tuple[float, Mapping[str, int]]] = deque()
         self._read: dict[str, tuple[float, Sequence[Info]]] = {}  # of each topic with running messages: when, and what
 
-    def look(self, queue: "Queue") -> Look:
+    def look(self, queue: "Queue") -> QueueLook:
         self._took, began = 0.0, time.monotonic()  # a look that fails keeps no server busy
         topics = self._topics(queue)
         running = self._running(queue, topics)
         self._took = time.monotonic() - began
-        return Look(now_ms(), topics, self._changes(began, topics), running)
+        return QueueLook(now_ms(), topics, self._changes(began, topics), running)
 
     def rest(self, interval: float) -> float:
         """Seconds to wait after a look, so that a server with very many topics is not kept busy."""

@@ -12,7 +12,7 @@ from bide.cli.exits import Exit
 from bide.cli.output import LATE, Table, console, echo, escaped, is_terminal, note, relative, without_passwords
 from bide.cli.queues import QueueOptions
 from bide.cli.topics import count, overdue
-from bide.cli.watch.look import Look, Looking, by_worker
+from bide.cli.watch.look import Looking, QueueLook, by_worker
 from bide.core.formats import plural, span
 from bide.errors import EngineError
 from bide.types import Info, Stats
@@ -26,11 +26,11 @@ WORKERS = ("worker", "runs", "longest", "of", "attempt", "message")
 RIGHT = ("scheduled", "ready", "leased", "dead", "change", "overdue", "runs", "longest", "attempt")
 
 
-def topic_rows(look: Look) -> list[tuple[str, ...]]:
+def topic_rows(look: QueueLook) -> list[tuple[str, ...]]:
     return [_topic_row(topic, counts, look) for topic, counts in look.topics.items()]
 
 
-def _topic_row(topic: str, counts: Stats, look: Look) -> tuple[str, ...]:
+def _topic_row(topic: str, counts: Stats, look: QueueLook) -> tuple[str, ...]:
     change = look.changes.get(topic)
     return (
         topic,
@@ -51,7 +51,7 @@ def style(counts: Stats) -> str:
     return "red" if late else "" if counts.ready or counts.leased or counts.scheduled or counts.dead else "dim"
 
 
-def worker_rows(look: Look) -> list[tuple[str, ...]]:
+def worker_rows(look: QueueLook) -> list[tuple[str, ...]]:
     return [
         (
             worker,
@@ -80,7 +80,7 @@ def rate(change: float) -> str:
     return f"{change:+,.{digits}f}/s" if change else "0/s"
 
 
-def summary(look: Look) -> str:
+def summary(look: QueueLook) -> str:
     """All topics in a line."""
     about = "about " if look.about else ""
     states = ", ".join(f"{look.count(state):,} {state}" for state in ("scheduled", "ready", "leased", "dead"))
@@ -131,7 +131,7 @@ def _cut(cell: str, width: int) -> str:
     return cell if cell_len(cell) <= width else set_cell_size(cell, width - 1) + "…"
 
 
-def print_look(look: Look, now: int) -> None:
+def print_look(look: QueueLook, now: int) -> None:
     if not look.topics:
         note("There are no topics.")
         return
@@ -159,7 +159,7 @@ class Watcher:
 
     def __init__(self, options: QueueOptions, looking: Looking, interval: float) -> None:
         self.news: threading.Event = threading.Event()
-        self.look: Look | None = None
+        self.look: QueueLook | None = None
         self.error: EngineError | None = None  # of the last look
         self.broken: Exception | None = None  # by which the watching ended
         self._asked = 0.0  # when the look began that is under way; 0: none is

@@ -178,7 +178,7 @@ class Text(logging.Formatter):
         return "\n".join(map(escaped, super().formatException(ei).split("\n")))
 
 
-class Json(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """JSON: time, level, logger, process, message; message_id, topic, attempt and the traceback where there are any."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -206,7 +206,7 @@ def configure(log_format: str, level: str) -> None:
     if root.handlers and log_format == "text":
         return
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Json() if log_format == "json" else Text())
+    handler.setFormatter(JsonFormatter() if log_format == "json" else Text())
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     logging.getLogger("aiormq").setLevel(logging.CRITICAL)  # it logs lost connections with tracebacks, and bide tells of them

@@ -11,7 +11,7 @@ NEVER = 2**62
 Key: TypeAlias = tuple[Literal["gate", "rate"], str]
 
 
-class Place(NamedTuple):
+class GatePlace(NamedTuple):
     token: str
     until: int
 
@@ -24,9 +24,9 @@ class Turn(NamedTuple):
     again: int  # when it is to be named again
 
 
-class Gate:
+class MemoryGate:
     def __init__(self) -> None:
-        self.holders: dict[str, Place] = {}
+        self.holders: dict[str, GatePlace] = {}
         self.waiting: dict[str, int] = {}  # since when, in the order of the line
         self.called: dict[str, Turn] = {}
         self.asking: dict[str, int] = {}  # of those that wait and have to ask again, by when
@@ -96,11 +96,11 @@ class Gate:
         return min(times)
 
 
-class Gates:
+class GateStore:
     """All gates of a store."""
 
     def __init__(self) -> None:
-        self.gates: dict[str, Gate] = {}
+        self.gates: dict[str, MemoryGate] = {}
         self.rates: dict[str, Spending] = {}
         self.reserved: dict[str, dict[str, int]] = {}  # of a rate, the instants that are kept
         self.kept: dict[str, int] = {}  # of these, how many were left when those were dropped that nobody came for

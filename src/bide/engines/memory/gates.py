@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from bide.core.rate import KEPT, Rate, Spending
 from bide.engines.base import MAX_BATCH
 from bide.engines.gates import AGAIN_MS, Called, Entered, Entry, Held, Left, Recalled, Spend, Spent
-from bide.engines.memory.gate import Gate, Gates, Place
+from bide.engines.memory.gate import GatePlace, GateStore, MemoryGate
 from bide.engines.memory.store import Store
 
 
@@ -15,8 +15,8 @@ def enter(store: Store, entries: Sequence[Entry], now: int | None) -> list[Enter
         return [_enter(store.gates, each, at) for each in entries]
 
 
-def _enter(gates: Gates, entry: Entry, now: int) -> Entered:
-    gate = gates.gates.setdefault(entry.gate, Gate())
+def _enter(gates: GateStore, entry: Entry, now: int) -> Entered:
+    gate = gates.gates.setdefault(entry.gate, MemoryGate())
     gate.clear(now)
     gate.places = entry.places
     waiter = entry.waiter
@@ -24,14 +24,14 @@ def _enter(gates: Gates, entry: Entry, now: int) -> Entered:
     place = gate.holders.get(entry.holder)
     entered = Entered(None)
     if place is not None:
-        gate.holders[entry.holder] = Place(place.token, now + entry.lease)
+        gate.holders[entry.holder] = GatePlace(place.token, now + entry.lease)
         entered = Entered(place.token)
     elif turn is not None or gate.admits(waiter):
         if waiter is not None:
             gate.called.pop(waiter, None)
             gate.stop_waiting(waiter)
         token = gates.token(now)
-        gate.holders[entry.holder] = Place(token, now + entry.lease)
+        gate.holders[entry.holder] = GatePlace(token, now + entry.lease)
         entered = Entered(token)
     elif waiter is not None:
         entered = Entered(None, gate.wait(waiter, entry.asks, now), gate.free_in(now) if entry.is_told else None)
@@ -47,12 +47,12 @@ def keep(store: Store, held: Sequence[Held], lease: int, now: int | None) -> lis
         return [_keep(store.gates, each, lease, at) for each in held]
 
 
-def _keep(gates: Gates, held: Held, lease: int, now: int) -> bool:
+def _keep(gates: GateStore, held: Held, lease: int, now: int) -> bool:
     gate = gates.gates.get(held.gate)
     place = None if gate is None else gate.holders.get(held.holder)
     if gate is None or place is None or place.token != held.token:
         return False
-    gate.holders[held.holder] = Place(place.token, now + lease)
+    gate.holders[held.holder] = GatePlace(place.token, now + lease)
     gates.changed(held.gate, now)
     return True
 
@@ -72,7 +72,7 @@ def leave(store: Store, held: Sequence[Held], now: int | None) -> Left:
         return left
 
 
-def _leave(gate: Gate, held: Held) -> bool:
+def _leave(gate: MemoryGate, held: Held) -> bool:
     if held.token is None:
         return gate.stop_waiting(held.holder) is not None or gate.called.pop(held.holder, None) is not None
     place = gate.holders.get(held.holder)
@@ -96,7 +96,7 @@ def recall(store: Store, limit: int, now: int | None) -> Recalled:
         return Recalled(called, None if first is None else first[0], first is not None and first[0] <= at)
 
 
-def _recall(gate: Gate, now: int, limit: int) -> list[str]:
+def _recall(gate: MemoryGate, now: int, limit: int) -> list[str]:
     gate.clear(now)
     named = [waiter for waiter, turn in gate.called.items() if turn.again <= now][:limit]
     for waiter in named:
@@ -110,7 +110,7 @@ def spend(store: Store, spends: Sequence[Spend], now: int | None) -> list[Spent]
         return [_spend(store.gates, each, at) for each in spends]
 
 
-def _spend(gates: Gates, spend: Spend, now: int) -> Spent:
+def _spend(gates: GateStore, spend: Spend, now: int) -> Spent:
     rate = Rate(spend.count, spend.window)
     spending = gates.rates.get(spend.gate) or Spending(*rate)
     if spend.holder is not None:
@@ -121,7 +121,7 @@ def _spend(gates: Gates, spend: Spend, now: int) -> Spent:
     return Spent(taken, next_at, now)
 
 
-def _reserve(gates: Gates, name: str, spending: Spending, rate: Rate, holder: str, now: int) -> Spent:
+def _reserve(gates: GateStore, name: str, spending: Spending, rate: Rate, holder: str, now: int) -> Spent:
     reserved = gates.reserved.setdefault(name, {})
     if len(reserved) > MAX_BATCH and len(reserved) > 2 * gates.kept.get(name, 0):
         for other in [each for each, at in reserved.items() if at < now - KEPT]:

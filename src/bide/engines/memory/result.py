@@ -9,24 +9,24 @@ Key: TypeAlias = tuple[Literal["result", "waiting"], str]
 SPARE = 1_000  # times that count no more, before it is worth while to look for them
 
 
-class Known(NamedTuple):
+class KnownResult(NamedTuple):
     result: Result
     until: int
     token: str  # of the delivery that returned it
 
 
-class Waiting(NamedTuple):
+class WaitingFor(NamedTuple):
     on: tuple[str, ...]
     left: set[str]  # what has not arrived
     until: int
 
 
-class Results:
+class ResultStore:
     """All results of a store."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Known] = {}
-        self._waiting: dict[str, Waiting] = {}
+        self._known: dict[str, KnownResult] = {}
+        self._waiting: dict[str, WaitingFor] = {}
         self._followers: dict[str, dict[str, None]] = {}
         self._ends: list[tuple[int, Key]] = []  # a heap
 
@@ -40,7 +40,7 @@ class Results:
             self.keep(new.id, Result(done=True, value=new.value), now + new.lasts, new.token)
 
     def keep(self, id: str, result: Result, until: int, token: str = "") -> None:
-        self._known[id] = Known(result, until, token)
+        self._known[id] = KnownResult(result, until, token)
         self._ends_at(until, ("result", id))
 
     def find(self, id: str, now: int) -> Result | None:
@@ -49,7 +49,7 @@ class Results:
 
     def depend(self, new: Dependent) -> None:
         if new.id not in self._waiting:
-            self._waiting[new.id] = Waiting(new.on, set(new.on), new.until)
+            self._waiting[new.id] = WaitingFor(new.on, set(new.on), new.until)
             for each in new.on:
                 self._followers.setdefault(each, {})[new.id] = None
             self._ends_at(new.until, ("waiting", new.id))

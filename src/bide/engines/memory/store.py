@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence, Sized
 
 from bide.clock import MS, Clock, Monotonic
 from bide.engines.base import Ref
-from bide.engines.memory.gate import Gates
-from bide.engines.memory.result import Results
+from bide.engines.memory.gate import GateStore
+from bide.engines.memory.result import ResultStore
 from bide.engines.memory.topic import DEAD, ENDED, PENDING, HeldClaim, Message, Topic
 from bide.engines.sleepers import Sleeper, Sleepers
 from bide.ids import sequence
@@ -49,8 +49,8 @@ class Store:
         self.held_claims: dict[str, HeldClaim] = {}  # by the request that made them
         self.last_token: int = 0
         self.wall: int = 0  # in ms: the clock as it stands, which is engine time, unless it was set back
-        self.gates: Gates = Gates()
-        self.results: Results = Results()
+        self.gates: GateStore = GateStore()
+        self.results: ResultStore = ResultStore()
         self.new_id: Callable[[], str] = sequence()
         self.new_entry: Callable[[], int] = itertools.count().__next__
         self._sleepers: Sleepers[str] = Sleepers()

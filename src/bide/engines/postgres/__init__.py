@@ -6,7 +6,7 @@
 from bide.engines.base import MAX_BATCH, Capabilities, Finding, Settings
 from bide.engines.postgres import doctor
 from bide.engines.postgres.aio.engine import AsyncPostgres
-from bide.engines.postgres.layout import Found, told
+from bide.engines.postgres.layout import FoundMigrations, told
 from bide.engines.postgres.location import Address, read
 from bide.engines.postgres.sync.connections import Connections
 from bide.engines.postgres.sync.engine import Postgres
@@ -41,7 +41,7 @@ class PostgresSource:
         """The tables and functions of the namespace, to be made or brought to this release's layout."""
         return Migrating(self._address, Connections(self._address).connect)
 
-    def told(self, found: Found) -> str:
+    def told(self, found: FoundMigrations) -> str:
         """Where the tables stand, as a sentence without its end."""
         return told(self.shown, self.schema, found)
 

@@ -71,7 +71,7 @@ _KEY = re.compile(r"constraint (\w+) primary key \([\w, ]+\)")
 OURS = Layout(_migrations(), _functions())
 
 
-class Found(NamedTuple):
+class FoundMigrations(NamedTuple):
     """What is there: the number of the last migration of which the first part was run, and that of the second."""
 
     number: int = 0
@@ -97,14 +97,14 @@ def filled(text: str, schema: str) -> str:
     return text.format(schema=f'"{schema}"', text="pg_catalog.text[]", bytea="pg_catalog.bytea[]")
 
 
-def told(shown: str, schema: str, found: Found, ours: Layout = OURS) -> str:
+def told(shown: str, schema: str, found: FoundMigrations, ours: Layout = OURS) -> str:
     """Where a namespace stands, as a sentence without its end."""
     if not found.number:
         return f"{shown} has no tables of bide in the schema {schema}"
     return f"{shown} has layout {found.number} of bide's tables, and this release needs {ours.number}"
 
 
-def check(shown: str, found: Found, ours: Layout = OURS) -> None:
+def check(shown: str, found: FoundMigrations, ours: Layout = OURS) -> None:
     """Refuse what a later release has finished: it has removed what this one uses."""
     if found.finished > ours.number:
         raise SchemaMismatch(

@@ -18,7 +18,7 @@ SLACK = 1_000  # ms
 EVERY = 4.0  # seconds between two looks from the beginning; less than a sweep
 
 
-class Known(NamedTuple):
+class KnownTopic(NamedTuple):
     """Of a topic. A change makes a new one, so a claim can see whether it is still what it began with."""
 
     first: int  # nothing was left that is due before; ms
@@ -26,26 +26,26 @@ class Known(NamedTuple):
     slow: bool  # that claim
 
 
-class Look(NamedTuple):
+class ClaimLook(NamedTuple):
     """One claim."""
 
     topics: Sequence[str]
     firsts: Sequence[int]
-    known: Sequence[Known | None]
+    known: Sequence[KnownTopic | None]
     at: float
 
 
 class Bounds:
     def __init__(self) -> None:
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, KnownTopic] = {}
 
-    def look(self, topics: Sequence[str], at: float) -> Look:
+    def look(self, topics: Sequence[str], at: float) -> ClaimLook:
         """Where to begin now."""
         known = [self._known.get(topic) for topic in topics]
         firsts = [each.first if each is not None and each.slow and at < each.looked + EVERY else BEGINNING for each in known]
-        return Look(topics, firsts, known, at)
+        return ClaimLook(topics, firsts, known, at)
 
-    def learn(self, look: Look, none_before: int, took: int, messages: int) -> None:
+    def learn(self, look: ClaimLook, none_before: int, took: int, messages: int) -> None:
         """After it took so many µs for so many messages, nothing is left that was due before that instant."""
         first = none_before - SLACK
         slow = took > SLOW + SLOW_EACH * messages
@@ -53,7 +53,7 @@ class Bounds:
             if self._known.get(topic) is not known:
                 continue  # an earlier message was heard of meanwhile
             if began == BEGINNING or known is None:
-                self._known[topic] = Known(first, look.at, slow)
+                self._known[topic] = KnownTopic(first, look.at, slow)
             else:
                 self._known[topic] = known._replace(first=max(first, known.first))
 
@@ -65,7 +65,9 @@ class Bounds:
 
     def back(self, topic: str) -> None:
         """A message is there again, with the due time that it had; also for a claim that is under way."""
-        self._known[topic] = Known(0, 0.0, slow=False) if topic not in self._known else self._known[topic]._replace(first=0)
+        self._known[topic] = (
+            KnownTopic(0, 0.0, slow=False) if topic not in self._known else self._known[topic]._replace(first=0)
+        )
 
     def forget(self) -> None:
         """Look from the beginning next."""
@@ -101,7 +103,7 @@ IN_TIME = 0.07  # seconds from the same instant, in which they have to end
 AGAIN = (0.025, 0.075)  # seconds after a notification at which its receiver looks again
 
 
-class Telling:
+class Notices:
     """Of one kind of call. Times are of time.monotonic."""
 
     def __init__(self) -> None:

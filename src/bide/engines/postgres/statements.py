@@ -51,7 +51,7 @@ def numbered(sql: str) -> Numbered:
     return Numbered(_PLACE.sub(number, sql).encode(), formats)
 
 
-class Known:
+class KnownStatement:
     """A statement with arguments of these types, as a connection has asked it before."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Statements:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._arguments = Transformer(connection)
-        self._known: dict[tuple[str, Sequence[int] | None], Known] = {}
+        self._known: dict[tuple[str, Sequence[int] | None], KnownStatement] = {}
         self._prepared = 0
 
     def ask(self, sql: str, args: Sequence[Any]) -> Work[Rows]:
@@ -77,7 +77,7 @@ class Statements:
         types, sent = (self._arguments.types, self._arguments.formats) if args else ((), [])
         if len(self._known) > MOST:
             self._known = {key: each for key, each in self._known.items() if each.name}
-        known = self._known.setdefault((sql, types), Known())
+        known = self._known.setdefault((sql, types), KnownStatement())
         pgconn = self._connection.pgconn
         after = self._connection.prepare_threshold  # none through a pooler
         if not known.name and after is not None and known.times >= after and self._prepared < MOST:
@@ -99,7 +99,7 @@ class Statements:
         known.columns.set_pgresult(None, set_loaders=False)  # it may be large
         return rows
 
-    def _look_at(self, known: Known, result: psycopg.pq.abc.PGresult) -> None:
+    def _look_at(self, known: KnownStatement, result: psycopg.pq.abc.PGresult) -> None:
         """How its columns are read is known from the last time, unless somebody has made the function anew."""
         types = known.types if known.sure else [result.ftype(column) for column in range(result.nfields)]
         if types == known.types:
@@ -204,7 +204,7 @@ def _is_busy(info: psycopg.ConnectionInfo) -> bool:
     return info.transaction_status == psycopg.pq.TransactionStatus.ACTIVE and capabilities.has_cancel_safe()
 
 
-class Room:
+class ConnectionRoom:
     """For threads. A place changes hands in one step of C, in which no signal handler runs."""
 
     def __init__(self, places: int) -> None:
@@ -217,7 +217,7 @@ class Room:
         taken.extend(islice(iter(self.free.get, None), 1))
 
 
-class AsyncRoom:
+class AsyncConnectionRoom:
     """For the event loop."""
 
     def __init__(self, places: int) -> None:

@@ -9,9 +9,9 @@ from bide.engines.rabbitmq.aio.engine import AsyncRabbit
 from bide.engines.rabbitmq.doctor import repair
 from bide.engines.rabbitmq.doctor.repair import Removal
 from bide.engines.rabbitmq.holdings import holdings_at
-from bide.engines.rabbitmq.ladder import MAX_DELAY, TICK, Names
+from bide.engines.rabbitmq.ladder import MAX_DELAY, TICK, QueueNames
 from bide.engines.rabbitmq.location import Address, read
-from bide.engines.rabbitmq.threaded import Rabbit
+from bide.engines.rabbitmq.threaded import ThreadedRabbit
 
 CAPABILITIES = Capabilities(
     accepted="confirmed by most replicas of a quorum queue",
@@ -37,11 +37,11 @@ CAPABILITIES = Capabilities(
 class RabbitSource:
     capabilities = CAPABILITIES
 
-    def __init__(self, address: Address, settings: Settings, names: Names | None = None) -> None:
+    def __init__(self, address: Address, settings: Settings, names: QueueNames | None = None) -> None:
         """`names`: another ladder than the usual one, for tests."""
         self._address = address
         self._settings = settings
-        self._names = names or Names(address.namespace)
+        self._names = names or QueueNames(address.namespace)
         self._holdings = holdings_at(address.place)
         self.shown: str = address.shown
         self.namespace: str = address.namespace
@@ -50,8 +50,8 @@ class RabbitSource:
         dead = self._settings.dead_for, self._settings.dead_max
         return AsyncRabbit(self._address, CAPABILITIES, self._names, self._holdings, *dead)
 
-    def sync(self) -> Rabbit:
-        return Rabbit(self.aio)
+    def sync(self) -> ThreadedRabbit:
+        return ThreadedRabbit(self.aio)
 
     def examine(self) -> list[Finding]:
         return doctor.examine(self._address, self._names)

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from bide.engines.base import Hold
 from bide.engines.rabbitmq.broker_time import BrokerTime
-from bide.engines.rabbitmq.label import Delivered
+from bide.engines.rabbitmq.label import LabelledDelivery
 
 MOST = 100_000  # messages that are remembered
 APART = 1_500  # ms between two messages that may be the cause: a neighbour that takes a second is done before
@@ -31,7 +31,7 @@ class Losses:
         self._known: OrderedDict[str, tuple[int, int]] = OrderedDict()  # id: the number of its copy, and how often it was lost
         self._last_turn = 0
 
-    def note(self, delivered: Delivered) -> None:
+    def note(self, delivered: LabelledDelivery) -> None:
         """This process lives, and has lost it with its connection."""
         id, copy = delivered.label.id, delivered.label.told
         with self._lock:
@@ -40,7 +40,7 @@ class Losses:
             if len(self._known) > MOST:
                 self._known.popitem(last=False)
 
-    def known(self, delivered: Delivered) -> int:
+    def known(self, delivered: LabelledDelivery) -> int:
         """How many of the losses that the broker counts were noted here."""
         copy, times = self._known.get(delivered.label.id, (0, 0))
         return min(times, delivered.count) if copy == delivered.label.told else 0
@@ -64,7 +64,7 @@ class Channel(Protocol):
 class Arrived:
     """A delivery that the broker has made."""
 
-    def __init__(self, delivered: Delivered, channel: Channel, tag: int, at: float, consumer: str | None = None) -> None:
+    def __init__(self, delivered: LabelledDelivery, channel: Channel, tag: int, at: float, consumer: str | None = None) -> None:
         self.delivered = delivered
         self.channel = channel
         self.tag = tag  # the broker's number of the delivery, on its channel
@@ -77,7 +77,7 @@ class Held:
 
     def __init__(self, arrived: Arrived, keeper: Keeper, request: str | None, began: int, until: int) -> None:
         self.arrived = arrived
-        self.delivered: Delivered = arrived.delivered
+        self.delivered: LabelledDelivery = arrived.delivered
         self.keeper = keeper
         self.request = request
         self.began = began  # engine time

@@ -76,7 +76,7 @@ class Label(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         )
 
 
-class Delivered(msgspec.Struct, frozen=True, gc=False):
+class LabelledDelivery(msgspec.Struct, frozen=True, gc=False):
     """A delivery of a message: its label and body, and how often this copy was delivered before."""
 
     label: Label
@@ -142,57 +142,59 @@ def written(label: Label) -> str:
     return text.decode()
 
 
-def read(headers: Mapping[str, Any] | None, body: bytes) -> Delivered | None:
+def read(headers: Mapping[str, Any] | None, body: bytes) -> LabelledDelivery | None:
     """A delivery, by what the broker gave. None: somebody else has sent it."""
     try:
         label = _decoder.decode((headers or {})[HEADER])
     except (KeyError, TypeError, ValueError, RecursionError, msgspec.DecodeError):
         return None
     count = (headers or {}).get(COUNT)
-    return Delivered(label, body, count if isinstance(count, int) and 0 <= count <= 2**31 else 0)
+    return LabelledDelivery(label, body, count if isinstance(count, int) and 0 <= count <= 2**31 else 0)
 
 
 LEASE_ENDED = "The lease of its last attempt ended."
 
 
-class Outcome(NamedTuple):
+class DeliveryEnd(NamedTuple):
     """`label`: of the copy that is to be made before the delivery is acknowledged; None: there is none."""
 
     ended: Ended
     label: Label | None = None
 
 
-def outcome(end: End, delivered: Delivered, now: int) -> Outcome:
+def outcome(end: End, delivered: LabelledDelivery, now: int) -> DeliveryEnd:
     label = delivered.label
     if end.verdict == "done":
-        return Outcome("done")
+        return DeliveryEnd("done")
     most = end.attempts or label.most
     if end.verdict == "dead" or (end.verdict == "retry" and delivered.attempt >= most):
-        return Outcome("dead", label.buried(now, delivered.attempt, delivered.told, end.error))
+        return DeliveryEnd("dead", label.buried(now, delivered.attempt, delivered.told, end.error))
     due = label.due if end.verdict == "release" and not end.delay else now + end.delay
     if end.aside and label.expires is not None:
         due = min(due, label.expires - 1)
         if due <= now:
-            return Outcome("expired")
+            return DeliveryEnd("expired")
     if label.expired(max(due, now)):
-        return Outcome("expired")
+        return DeliveryEnd("expired")
     used = delivered.attempt if end.verdict == "retry" else delivered.attempt - 1
     lost = 0 if end.verdict == "retry" else delivered.lost  # a handler that could tell has not ended its process
     again = label.again(due, used, delivered.told, end.began or label.began, lost)
-    return Outcome("scheduled", again if most == label.most else replace(again, most=most))
+    return DeliveryEnd("scheduled", again if most == label.most else replace(again, most=most))
 
 
-def lease_ended(delivered: Delivered, now: int, began: int | None = None) -> Outcome:
+def lease_ended(delivered: LabelledDelivery, now: int, began: int | None = None) -> DeliveryEnd:
     """Nobody has told the end of this delivery in time. Its message comes back at once, if it may be tried again."""
     label = delivered.label
     if label.expired(now):
-        return Outcome("expired")
+        return DeliveryEnd("expired")
     if delivered.attempt >= label.most:
-        return Outcome("dead", label.buried(now, delivered.attempt, delivered.told, label.error or LEASE_ENDED))
-    return Outcome("scheduled", label.again(label.due, delivered.attempt, delivered.told, label.began or began, delivered.lost))
+        return DeliveryEnd("dead", label.buried(now, delivered.attempt, delivered.told, label.error or LEASE_ENDED))
+    return DeliveryEnd(
+        "scheduled", label.again(label.due, delivered.attempt, delivered.told, label.began or began, delivered.lost)
+    )
 
 
-def unused(delivered: Delivered) -> Label:
+def unused(delivered: LabelledDelivery) -> Label:
     """Of the copy of a message that arrived here and was not begun."""
     label = delivered.label
     return label.again(label.due, delivered.attempt - 1, delivered.told, label.began, delivered.lost)

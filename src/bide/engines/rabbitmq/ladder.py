@@ -24,7 +24,7 @@ QUORUM: Mapping[str, Any] = {
 }
 
 
-class Step(NamedTuple):
+class LadderStep(NamedTuple):
     """A queue of the ladder. `pattern`: how a routing key names it; `digit`: whose exchange its messages leave by."""
 
     name: str
@@ -33,12 +33,12 @@ class Step(NamedTuple):
     ms: int
 
 
-def _steps() -> Iterator[Step]:
+def _steps() -> Iterator[LadderStep]:
     for level in reversed(range(LEVELS)):
-        yield Step(f"s{level}", f"s{level}", f"s{level}", 1000 * 2**level)
+        yield LadderStep(f"s{level}", f"s{level}", f"s{level}", 1000 * 2**level)
     for digit, unit in (("b", _COARSE), ("a", _FINE)):
         for times in range(1, _BASE):
-            yield Step(f"{digit}{times}", f"{digit}.{times}", digit, unit * times)
+            yield LadderStep(f"{digit}{times}", f"{digit}.{times}", digit, unit * times)
 
 
 STEPS = tuple(_steps())
@@ -66,7 +66,7 @@ def word(topic: str) -> str:
     return topic.replace(".", ":")
 
 
-class Names:
+class QueueNames:
     """What the queues and exchanges of a namespace are called."""
 
     def __init__(self, namespace: str) -> None:
@@ -81,7 +81,7 @@ class Names:
         """The exchange of messages that have left a queue of this digit."""
         return f"{self.prefix}after:{digit}"
 
-    def wait(self, step: Step) -> str:
+    def wait(self, step: LadderStep) -> str:
         return f"{self.prefix}wait:{step.name}"
 
     def topic(self, topic: str) -> str:
@@ -140,7 +140,7 @@ class Names:
         """The pattern of the way from the topics to the queue of one."""
         return f"#.{_ARRIVED}.{word(topic)}"
 
-    def _places(self) -> Iterator[tuple[str, str, tuple[Step, ...]]]:
+    def _places(self) -> Iterator[tuple[str, str, tuple[LadderStep, ...]]]:
         """Each exchange that a message is at, what its key holds up to there, and the steps that may come next."""
         yield self.enter, "", STEPS
         for place, digit in enumerate(DIGITS):

@@ -35,7 +35,7 @@ T = TypeVar("T")
 PATIENCE = 0.5  # seconds for calls that are under way when the engine is closed
 
 
-class Rabbit(Engine):
+class ThreadedRabbit(Engine):
     def __init__(self, make: Callable[[], AsyncRabbit]) -> None:
         self._make = make
         self._engine = make()

@@ -8,7 +8,7 @@ import msgspec
 from bide.engines.base import MAX_BATCH, Capabilities, Finding, Settings
 from bide.engines.redis import doctor
 from bide.engines.redis.aio.engine import AsyncRedis
-from bide.engines.redis.client import Address
+from bide.engines.redis.client import Endpoint
 from bide.engines.redis.location import read
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.protocol.sends import PART
@@ -33,7 +33,7 @@ ACCEPTED = {
 
 
 class RedisSource:
-    def __init__(self, address: Address, namespace: Namespace) -> None:
+    def __init__(self, address: Endpoint, namespace: Namespace) -> None:
         accepted = ACCEPTED[address.confirm.partition(":")[0]]
         self.capabilities: Capabilities = msgspec.structs.replace(CAPABILITIES, accepted=accepted)
         self._namespace = namespace

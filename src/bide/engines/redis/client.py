@@ -10,7 +10,7 @@ import msgspec
 import redis
 import redis.asyncio as aioredis
 
-from bide.engines.redis.topology import Place
+from bide.engines.redis.topology import ServerPlace
 from bide.errors import ConfigError
 
 
@@ -163,11 +163,11 @@ def _of_cluster(client: Any) -> tuple[Client, Mapping[str, Any]]:
     return Client(scheme, connection, {**options, "host": first.host, "port": first.port}, colour, client), taken
 
 
-def seeds_of(client: Any) -> Sequence[Place]:
+def seeds_of(client: Any) -> Sequence[ServerPlace]:
     """The nodes that a client of a Cluster begins with; none of a client of one server."""
     if not isinstance(client, (redis.RedisCluster, aioredis.RedisCluster)):
         return ()
-    return [Place(node.host, int(node.port)) for node in client.nodes_manager.startup_nodes.values()]
+    return [ServerPlace(node.host, int(node.port)) for node in client.nodes_manager.startup_nodes.values()]
 
 
 def where(client: Any) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def where(client: Any) -> dict[str, Any]:
     return {**found, "host": host, "port": taken.get("port") or 6379}
 
 
-class Address(msgspec.Struct, frozen=True, kw_only=True):
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One server, and how this queue uses it."""
 
     shown: str  # for banners and logs: no user, no password
@@ -197,7 +197,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float = 5.0  # seconds until a command counts as lost
     connect_timeout: float = 5.0
     tls_note: str = ""  # what is weak about the TLS that was asked for
-    seeds: tuple[Place, ...] = ()  # of several servers those that are asked first: Sentinels, or nodes of a Cluster
+    seeds: tuple[ServerPlace, ...] = ()  # of several servers those that are asked first: Sentinels, or nodes of a Cluster
     service: str = ""  # that the Sentinels watch; empty for a Cluster
     sentinel_username: str | None = None
     sentinel_password: Secret | None = None
@@ -240,7 +240,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def sentinel_address(address: Address) -> Address:
+def sentinel_address(address: Endpoint) -> Endpoint:
     """How the Sentinels of a service are reached: they have users of their own, and no databases."""
     return msgspec.structs.replace(
         address,
@@ -252,7 +252,7 @@ def sentinel_address(address: Address) -> Address:
     )
 
 
-def sync_pool(address: Address) -> redis.ConnectionPool:
+def sync_pool(address: Endpoint) -> redis.ConnectionPool:
     """For its `make_connection` only. It is ours also with client=, so that its limits and its users don't meet us."""
     return redis.ConnectionPool(
         connection_class=address.client.connection_class("sync"),
@@ -261,7 +261,7 @@ def sync_pool(address: Address) -> redis.ConnectionPool:
     )
 
 
-def async_pool(address: Address) -> aioredis.ConnectionPool:
+def async_pool(address: Endpoint) -> aioredis.ConnectionPool:
     """The async one of the same."""
     return aioredis.ConnectionPool(
         connection_class=address.client.connection_class("async"),

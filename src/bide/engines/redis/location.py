@@ -18,8 +18,8 @@ from urllib.parse import unquote
 
 from bide.core import options
 from bide.engines.base import Settings
-from bide.engines.redis.client import Address, Secret, of_client, of_url, redacted, seeds_of, where
-from bide.engines.redis.topology import Place
+from bide.engines.redis.client import Endpoint, Secret, of_client, of_url, redacted, seeds_of, where
+from bide.engines.redis.topology import ServerPlace
 from bide.errors import BadOption, BadTopic, BadUrl, ConfigError
 
 FORM = (
@@ -37,7 +37,7 @@ class Location(NamedTuple):
 
     options: dict[str, Any]  # of a connection
     shown: str
-    seeds: tuple[Place, ...] = ()
+    seeds: tuple[ServerPlace, ...] = ()
     service: str = ""
 
 
@@ -68,12 +68,12 @@ def location(scheme: str, servers: str, path: str, asked: Mapping[str, str]) -> 
 def shown(scheme: str, found: Mapping[str, Any]) -> str:
     if scheme == "unix":
         return f"unix://{found['path']}?db={found['db']}"
-    return f"{scheme}://{Place(found['host'], found['port'])}/{found['db']}"
+    return f"{scheme}://{ServerPlace(found['host'], found['port'])}/{found['db']}"
 
 
-def _place(server: str, port: int) -> Place:
+def _place(server: str, port: int) -> ServerPlace:
     found = _network(server, port)
-    return Place(found["host"], found["port"])
+    return ServerPlace(found["host"], found["port"])
 
 
 def _path_number(text: str) -> int | None:
@@ -153,7 +153,7 @@ _WORD = re.compile(r"[a-z]{2,}(_[a-z]+)*", re.ASCII)
 _YES_NO = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
-def read(settings: Settings) -> Address:
+def read(settings: Settings) -> Endpoint:
     """What the URL or the client says. Nothing is connected."""
     scheme, _, rest = settings.url.partition("://")
     if scheme not in SCHEMES:
@@ -169,7 +169,7 @@ def read(settings: Settings) -> Address:
     return _of_url(settings, scheme, login, slash + path, _split(asked))
 
 
-def _of_url(settings: Settings, scheme: str, login: str, path: str, asked: Mapping[str, str]) -> Address:
+def _of_url(settings: Settings, scheme: str, login: str, path: str, asked: Mapping[str, str]) -> Endpoint:
     user, _, servers = login.rpartition("@")
     username, _, encoded = user.partition(":")
     password = Secret(decoded(encoded)) if encoded else None
@@ -181,7 +181,7 @@ def _of_url(settings: Settings, scheme: str, login: str, path: str, asked: Mappi
         found.options.update(taken)
     elif _names_tls(asked):
         raise BadUrl(f"The URL has options for TLS, but begins with {scheme}://: write rediss:// or leave them out.")
-    return Address(
+    return Endpoint(
         shown=found.shown,
         namespace=_namespace(asked, settings.namespace),
         client=of_url(base, found.options),
@@ -204,7 +204,7 @@ def _sentinel_login(scheme: str, asked: Mapping[str, str]) -> dict[str, Any]:
     return {name: Secret(text) if name.endswith("password") else text for name, text in given.items()}
 
 
-def _of_client(settings: Settings, scheme: str, place: str, asked: Mapping[str, str]) -> Address:
+def _of_client(settings: Settings, scheme: str, place: str, asked: Mapping[str, str]) -> Endpoint:
     if scheme != "redis" or place.strip("/") or "db" in asked or _names_tls(asked):
         raise ConfigError(
             "The client knows its server, so the URL beside client= names none: write redis:// or, with options of the "
@@ -215,7 +215,7 @@ def _of_client(settings: Settings, scheme: str, place: str, asked: Mapping[str, 
     password = taken.get("password")
     said: dict[str, Any] = {"timeout": taken.get("socket_timeout"), "connect_timeout": taken.get("socket_connect_timeout")}
     said = {name: float(seconds) for name, seconds in said.items() if seconds}  # none would be to wait for ever: the default
-    return Address(
+    return Endpoint(
         shown=f"{found.scheme}+cluster://{','.join(map(str, seeds))}" if seeds else shown(found.scheme, where(settings.client)),
         seeds=seeds,
         namespace=_namespace(asked, settings.namespace),

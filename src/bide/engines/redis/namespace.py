@@ -7,9 +7,9 @@ import zlib
 from collections.abc import Hashable, Sequence
 
 from bide.engines.base import End, Hold, NewMessage, Ref, Settings
-from bide.engines.redis.client import Address
+from bide.engines.redis.client import Endpoint
 from bide.engines.redis.protocol.encoding import name_of
-from bide.engines.redis.topology import Generation, Spread, plain, scattered
+from bide.engines.redis.topology import Generation, ShardSpread, plain, scattered
 from bide.errors import ConfigError
 
 GIVEN_UP = re.compile(r"~([0-9]{1,3})\.[0-9a-f]{16}\.[0-9]{1,14}#[0-9]{1,3}")
@@ -73,9 +73,9 @@ class Lead:
 
 
 class Namespace:
-    def __init__(self, address: Address, settings: Settings, servers: Sequence[Address] = ()) -> None:
+    def __init__(self, address: Endpoint, settings: Settings, servers: Sequence[Endpoint] = ()) -> None:
         """`servers`: the server of each shard, if there are several."""
-        self.address: Address = address
+        self.address: Endpoint = address
         self._servers = servers
         self._clocks: dict[Hashable, ServerClock] = {}
         self.confirm: str = address.confirm
@@ -84,14 +84,14 @@ class Namespace:
         self._stored = ""  # how messages are spread as a shard has told it
         self.spread_as(None if address.clustered or (address.shards or 1) > 1 else plain(1))
 
-    def spread_as(self, spread: Spread | None) -> None:
+    def spread_as(self, spread: ShardSpread | None) -> None:
         """From now on. Other threads may be under way: who has read `told` and then finds the old spread tells the old one."""
-        self.spread: Spread | None = spread
+        self.spread: ShardSpread | None = spread
         self.told: str = "" if spread is None else str(spread)  # as every call tells it
         # dead letters of a topic that each shard keeps: a share of those that were made together, as a reshard must drop none
         self._shares = {number: -(-self._dead_max // each.size) for each in self.generations for number in each.numbers}
 
-    def learn(self, spread: Spread) -> None:
+    def learn(self, spread: ShardSpread) -> None:
         """What is stored in a shard: shard 0 has it as well, or something newer."""
         if spread != self.spread:
             self.spread_as(spread)
@@ -120,7 +120,7 @@ class Namespace:
     def generations(self) -> Sequence[Generation]:
         return self.spread.generations if self.spread else ()
 
-    def server_of(self, shard: int) -> Address:
+    def server_of(self, shard: int) -> Endpoint:
         return self._servers[shard] if shard < len(self._servers) else self.address
 
     def dead_max(self, shard: int) -> int:
@@ -170,7 +170,7 @@ def by_name(topic: str, text: str, within: Generation) -> int:
     return within.first + zlib.crc32(f"{topic} {text}".encode()) % within.size
 
 
-def check_eviction(address: Address, memory: bytes | str) -> None:
+def check_eviction(address: Endpoint, memory: bytes | str) -> None:
     """Refuse a server that evicts keys when it runs out of memory."""
     text = memory.decode() if isinstance(memory, bytes) else memory
     policy = dict(line.partition(":")[::2] for line in text.splitlines()).get("maxmemory_policy", "")
@@ -181,7 +181,7 @@ def check_eviction(address: Address, memory: bytes | str) -> None:
         )
 
 
-def check_events(address: Address, told: Sequence[bytes]) -> None:
+def check_events(address: Endpoint, told: Sequence[bytes]) -> None:
     """Refuse wake=expiry on a server that does not publish expired keys."""
     flags = bytes(told[1]) if len(told) == 2 else b""
     if b"E" not in flags or not (b"x" in flags or b"A" in flags):

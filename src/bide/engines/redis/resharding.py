@@ -19,7 +19,7 @@ from bide.engines.redis.sync.gates import gates_left
 from bide.engines.redis.sync.nodes import Cluster
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
-from bide.engines.redis.topology import MOST, Generation, Spread, well_placed
+from bide.engines.redis.topology import MOST, Generation, ShardSpread, well_placed
 from bide.errors import BadOption, BideError, ConfigError, OutcomeUnknown, Unavailable
 from bide.types import Stats
 
@@ -54,7 +54,7 @@ class Resharding:
         self._shards.disconnect()
 
     @property
-    def spread(self) -> Spread:
+    def spread(self) -> ShardSpread:
         assert self._namespace.spread is not None, "it is known once this is open"
         return self._namespace.spread
 
@@ -75,7 +75,7 @@ class Resharding:
                 f"{plural(size, 'more shard')} would be too many: {len(old.live)} in use, and {MOST} is the limit. Name "
                 "fewer, or wait until older ones are empty."
             ) from None
-        new = Spread(new.epoch, [*old.generations, self._placed(new.current)])
+        new = ShardSpread(new.epoch, [*old.generations, self._placed(new.current)])
         until = time.monotonic() + LONGEST
         while self.spread is old:
             if time.monotonic() > until:
@@ -110,7 +110,7 @@ class Resharding:
                     self._tell_all([*oldest, *self._shards.live])
         return None
 
-    def _change(self, old: Spread, new: Spread, *pauses: bytes) -> bool:
+    def _change(self, old: ShardSpread, new: ShardSpread, *pauses: bytes) -> bool:
         """Shard 0 is the first to be told, and takes one change of several. Whether it took this one.
 
         `pauses`: those that the new shards have taken over. Shard 0 takes no change if there have been more.
@@ -126,7 +126,7 @@ class Resharding:
         spans = Cluster(self._namespace.address).spans()
         return well_placed(self._namespace.address.namespace, generation.first, generation.size, spans)
 
-    def _pause_alike(self, new: Spread) -> None:
+    def _pause_alike(self, new: ShardSpread) -> None:
         """Before anything is sent there, the new shards learn which topics are paused. They may have been used before."""
         ahead = copy.copy(self._namespace)  # it names the new shards, and tells what is known until now
         ahead.spread = new

@@ -19,12 +19,12 @@ import msgspec
 import redis.exceptions as theirs
 from hiredis import pack_command
 
-from bide.engines.redis.client import Address, async_pool, redacted, sync_pool
+from bide.engines.redis.client import Endpoint, async_pool, redacted, sync_pool
 from bide.engines.redis.failures import WHERE, absent
 from bide.engines.redis.namespace import ServerClock
 from bide.engines.redis.presence import HASTE, Presence
 from bide.engines.redis.protocol import Text
-from bide.engines.redis.topology import Place
+from bide.engines.redis.topology import ServerPlace
 from bide.punctual import alarm_at
 
 FULL = 64 * 1024  # bytes: what asyncio buffers before it has a sender wait
@@ -32,14 +32,14 @@ LATE = "no answer"
 TIMEOUTS = 3  # a command is repeated for so many times the timeout of one
 
 
-def hasty(address: Address, seconds: float = HASTE) -> Address:
+def hasty(address: Endpoint, seconds: float = HASTE) -> Endpoint:
     short = {"timeout": min(address.timeout, seconds), "connect_timeout": min(address.connect_timeout, seconds)}
     return msgspec.structs.replace(address, **short)
 
 
 class _Server:
-    def __init__(self, address: Address, clock: ServerClock, pool: Any) -> None:
-        self.address: Address = address
+    def __init__(self, address: Endpoint, clock: ServerClock, pool: Any) -> None:
+        self.address: Endpoint = address
         self.clock: ServerClock = clock
         self.shown: str = address.shown
         self.secrets: list[str] = address.secrets
@@ -55,7 +55,7 @@ class _Server:
         """Which server it is, for people."""
         return self.shown
 
-    def new_connection(self, place: Place | None = None) -> Any:
+    def new_connection(self, place: ServerPlace | None = None) -> Any:
         """`place`: for one of several servers."""
         connection = self._pool.make_connection()
         if place is not None:
@@ -80,12 +80,12 @@ class _Server:
 
 
 class Server(_Server):
-    def __init__(self, address: Address, clock: ServerClock) -> None:
+    def __init__(self, address: Endpoint, clock: ServerClock) -> None:
         super().__init__(address, clock, sync_pool(address))
         # a signal handler may interrupt this queue or use it: it is in C, and has no lock that would stay locked
         self.free: SimpleQueue[Any] = SimpleQueue()
 
-    def connect(self, place: Place | None = None, within: float | None = None) -> Any:
+    def connect(self, place: ServerPlace | None = None, within: float | None = None) -> Any:
         """A connection that is logged in and in its database. `within`: seconds for each step of that, if fewer than usual."""
         connection = self.new_connection(place)
         try:
@@ -131,17 +131,17 @@ class Server(_Server):
 
 
 class AsyncServer(_Server):
-    def __init__(self, address: Address, clock: ServerClock) -> None:
+    def __init__(self, address: Endpoint, clock: ServerClock) -> None:
         super().__init__(address, clock, async_pool(address))
         self.free: asyncio.Queue[Any] = asyncio.Queue()
         self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def new_connection(self, place: Place | None = None) -> Any:
+    def new_connection(self, place: ServerPlace | None = None) -> Any:
         connection = super().new_connection(place)
         self._connections.add(connection)
         return connection
 
-    async def connect(self, place: Place | None = None, within: float | None = None) -> Any:
+    async def connect(self, place: ServerPlace | None = None, within: float | None = None) -> Any:
         """A connection that is logged in and in its database. `within`: seconds for each step of that, if fewer than usual."""
         connection = self.new_connection(place)
         task = asyncio.current_task()

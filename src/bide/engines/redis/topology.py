@@ -34,7 +34,7 @@ class Generation(NamedTuple):
         return f"{namespace}:{number}.{self.suffixes[at]}" if self.suffixes and number else f"{namespace}:{number}"
 
 
-class Spread(NamedTuple):
+class ShardSpread(NamedTuple):
     epoch: int  # how often it was changed
     generations: Sequence[Generation]  # the last takes what is new, the others empty themselves
 
@@ -54,30 +54,30 @@ class Spread(NamedTuple):
     def __str__(self) -> str:
         return (f"{self.epoch}:" if self.epoch else "") + "|".join(map(_written, self.generations))
 
-    def with_new(self, count: int) -> "Spread":
+    def with_new(self, count: int) -> "ShardSpread":
         """So many shards more, with numbers that no other has; all others empty themselves."""
         taken = set(self.live)
         for first in range(MOST - count + 1):
             if taken.isdisjoint(range(first, first + count)):
-                return Spread(self.epoch + 1, [*self.generations, Generation(first, count)])
+                return ShardSpread(self.epoch + 1, [*self.generations, Generation(first, count)])
         raise ValueError("no numbers are left")
 
-    def without_oldest(self) -> "Spread":
-        return Spread(self.epoch + 1, self.generations[1:])
+    def without_oldest(self) -> "ShardSpread":
+        return ShardSpread(self.epoch + 1, self.generations[1:])
 
 
-def read(text: str) -> Spread:
+def read(text: str) -> ShardSpread:
     epoch, colon, rest = text.rpartition(":")
     generations = []
     for part in rest.split("|"):
         head, *suffixes = part.split(";")
         count, _, first = head.partition("@")
         generations.append(Generation(int(first or 0), int(count), tuple(suffixes)))
-    return Spread(int(epoch) if colon else 0, generations)
+    return ShardSpread(int(epoch) if colon else 0, generations)
 
 
-def plain(count: int) -> Spread:
-    return Spread(0, [Generation(0, count)])
+def plain(count: int) -> ShardSpread:
+    return ShardSpread(0, [Generation(0, count)])
 
 
 def scattered(namespace: str, first: int, size: int) -> Generation:
@@ -101,7 +101,7 @@ SLOTS = 16_384
 LIKELY = 16
 
 
-class Place(NamedTuple):
+class ServerPlace(NamedTuple):
     """A server, as one connects to it."""
 
     host: str
@@ -111,48 +111,48 @@ class Place(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Span(NamedTuple):
+class SlotSpan(NamedTuple):
     """Slots of a Cluster that lie together, the node that has them, and its replicas."""
 
     first: int
     last: int
-    master: Place
-    replicas: tuple[Place, ...]
+    master: ServerPlace
+    replicas: tuple[ServerPlace, ...]
 
 
 def slot_of(tag: str) -> int:
     return key_slot(tag.encode())
 
 
-def spans(told: Sequence[Any], asked: Place) -> list[Span]:
+def spans(told: Sequence[Any], asked: ServerPlace) -> list[SlotSpan]:
     """An answer to CLUSTER SLOTS, in the order of the slots. `asked`: who gave it, as some don't name themselves."""
     found = []
     for first, last, *nodes in told:
         places = [_place(host, port, asked) for host, port, *_ in nodes]
-        found.append(Span(int(first), int(last), places[0], tuple(places[1:])))
+        found.append(SlotSpan(int(first), int(last), places[0], tuple(places[1:])))
     return sorted(found)
 
 
-def moved(error: BaseException, asked: Place) -> tuple[int, Place] | None:
+def moved(error: BaseException, asked: ServerPlace) -> tuple[int, ServerPlace] | None:
     """Of an answer MOVED: the slot, and the node that has it now."""
     found = re.search(r"(?:MOVED )?(\d+) (\S*):(\d+)$", str(error))
     return (int(found[1]), _place(found[2], found[3], asked)) if found else None
 
 
-def master_of(told: Sequence[bytes]) -> tuple[int, Place] | None:
+def master_of(told: Sequence[bytes]) -> tuple[int, ServerPlace] | None:
     """Of a Sentinel's answer about a service: how new what it knows is, and the master."""
     fields = {name.decode(): value.decode() for name, value in zip(told[::2], told[1::2], strict=False)}
     if not fields.get("ip") or not fields.get("port"):
         return None
-    return int(fields.get("config-epoch") or 0), Place(fields["ip"], int(fields["port"]))
+    return int(fields.get("config-epoch") or 0), ServerPlace(fields["ip"], int(fields["port"]))
 
 
-def well_placed(namespace: str, first: int, size: int | None, known: Sequence[Span]) -> Generation:
+def well_placed(namespace: str, first: int, size: int | None, known: Sequence[SlotSpan]) -> Generation:
     """So many shards from this number on, or one a master, that lie evenly over the masters of a Cluster and their slots.
 
     Shard 0 has the same tag always, as whoever looks for the others begins there.
     """
-    slots: dict[Place, list[int]] = {}
+    slots: dict[ServerPlace, list[int]] = {}
     for span in known:
         slots.setdefault(span.master, []).extend(range(span.first, span.last + 1))
     anchor = slot_of(f"{namespace}:0")
@@ -174,7 +174,7 @@ def likely_tags(namespace: str) -> list[str]:
     return [f"{namespace}:{number}.{suffix}" for number in range(1, LIKELY + 1) for suffix in range(LIKELY)]
 
 
-def _place(host: Any, port: Any, asked: Place) -> Place:
+def _place(host: Any, port: Any, asked: ServerPlace) -> ServerPlace:
     """As a node is named; one without a name is at the host that was asked."""
     text = host.decode() if isinstance(host, bytes) else str(host or "")
-    return Place(text if text not in ("", "?") else asked.host, int(port))
+    return ServerPlace(text if text not in ("", "?") else asked.host, int(port))

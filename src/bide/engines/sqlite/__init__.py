@@ -11,7 +11,7 @@ from bide.engines.sqlite.aio import AsyncSqlite
 from bide.engines.sqlite.clock import MachineClock
 from bide.engines.sqlite.doctor import examine, mend
 from bide.engines.sqlite.sync import Sqlite
-from bide.engines.sqlite.transaction import Namespace
+from bide.engines.sqlite.transaction import FileNamespace
 from bide.errors import ConfigError
 
 CAPABILITIES = Capabilities(
@@ -22,7 +22,7 @@ CAPABILITIES = Capabilities(
 class SqliteSource:
     capabilities = CAPABILITIES
 
-    def __init__(self, path: str, namespace: Namespace) -> None:
+    def __init__(self, path: str, namespace: FileNamespace) -> None:
         self._path = path
         self._namespace = namespace
         self.shown: str = f"sqlite:///{path}"
@@ -46,7 +46,7 @@ def source(settings: Settings) -> SqliteSource:
         raise ConfigError(
             "The SQLite engine opens its file itself: leave client= out, and use connection= to join a transaction."
         )
-    namespace = Namespace(settings.namespace, settings.clock or MachineClock(), settings.dead_for, settings.dead_max)
+    namespace = FileNamespace(settings.namespace, settings.clock or MachineClock(), settings.dead_for, settings.dead_max)
     path = file.path_of(settings.url)
     if not settings.named:
         file.unnamed.add(path)

@@ -31,7 +31,7 @@ from bide.engines.results.aio import AsyncResults
 from bide.engines.sleepers import Sleeper
 from bide.engines.sqlite import change, deliver, gates, look, results
 from bide.engines.sqlite.executor import AsyncExecutor
-from bide.engines.sqlite.transaction import Namespace, Transaction
+from bide.engines.sqlite.transaction import FileNamespace, Transaction
 from bide.errors import Unavailable
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 from bide.wakeable import AsyncSignal
@@ -41,7 +41,7 @@ REBOOT_MS = 30_000  # a machine that went down is not back sooner
 
 
 class AsyncSqlite(AsyncEngine):
-    def __init__(self, path: str, namespace: Namespace, capabilities: Capabilities) -> None:
+    def __init__(self, path: str, namespace: FileNamespace, capabilities: Capabilities) -> None:
         self.capabilities = capabilities
         self.gates: AsyncGates = AsyncSqliteGates(self, namespace)
         self.results: AsyncResults = AsyncSqliteResults(self, namespace)
@@ -196,7 +196,7 @@ class AsyncSqlite(AsyncEngine):
 class AsyncSqliteGates(AsyncGates):
     """Commits need not wait for the disk: a machine that goes down takes all holders with it. Only a rate may count longer."""
 
-    def __init__(self, engine: AsyncSqlite, namespace: Namespace) -> None:
+    def __init__(self, engine: AsyncSqlite, namespace: FileNamespace) -> None:
         self._engine = engine
         self._namespace = namespace
 
@@ -218,7 +218,7 @@ class AsyncSqliteGates(AsyncGates):
 
 
 class AsyncSqliteResults(AsyncResults):
-    def __init__(self, engine: AsyncSqlite, namespace: Namespace) -> None:
+    def __init__(self, engine: AsyncSqlite, namespace: FileNamespace) -> None:
         self._engine = engine
         self._namespace = namespace
 

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from bide.clock import MS
-from bide.core.times import Dues, Planned, check_delay, planned
+from bide.core.times import Dues, DueTime, check_delay, planned
 from bide.engines.base import (
     MAX_BATCH,
     OPERATION_MS,
@@ -34,7 +34,7 @@ from bide.engines.sqlite.rows import (
     public_id,
     since_of,
 )
-from bide.engines.sqlite.transaction import Namespace, Transaction
+from bide.engines.sqlite.transaction import FileNamespace, Transaction
 from bide.engines.stored import read_headers, with_record
 from bide.types import CancelResult, Outcome, RescheduleResult, Sent, State
 
@@ -45,7 +45,7 @@ def keep_trace(tx: Transaction, number: int, record: bytes) -> None:
     tx.sql.run("note_traces", (number,))
 
 
-def bury(tx: Transaction, namespace: Namespace, topic: int, number: int, reason: str | None, now: int) -> None:
+def bury(tx: Transaction, namespace: FileNamespace, topic: int, number: int, reason: str | None, now: int) -> None:
     """Make a message a dead letter, and drop the oldest ones if there are too many."""
     tx.sql.run("bury", {"id": number, "error": reason, "now": now})
     known = tx.dead.get(topic)
@@ -63,7 +63,7 @@ def drop_dead(tx: Transaction, topic: int, numbers: list[int]) -> None:
     tx.sql.run("count_dropped", {"topic": topic, "count": len(numbers)})
 
 
-def live_through(tx: Transaction, namespace: Namespace, topic: int, number: int, new: NewMessage, now: int) -> None:
+def live_through(tx: Transaction, namespace: FileNamespace, topic: int, number: int, new: NewMessage, now: int) -> None:
     """What a message that was just put has lived through elsewhere. A dead letter gets its key when it is dead."""
     past = new.past or Past()
     for record in past.traces:
@@ -73,7 +73,7 @@ def live_through(tx: Transaction, namespace: Namespace, topic: int, number: int,
     tx.sql.run("had_attempts", {"id": number, "attempt": past.attempt, "error": past.error, "key": new.key})
 
 
-def put(tx: Transaction, namespace: Namespace, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
+def put(tx: Transaction, namespace: FileNamespace, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
     at_ns = tx.times.now_ns(namespace, now)
     floor, ceiling = at_ns // MS, -(-at_ns // MS)
     for new in messages:
@@ -97,7 +97,7 @@ def put(tx: Transaction, namespace: Namespace, messages: Sequence[NewMessage], n
     return sent
 
 
-def _put(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, when: Planned, now: int) -> Sent:
+def _put(tx: Transaction, namespace: FileNamespace, topic: int, new: NewMessage, when: DueTime, now: int) -> Sent:
     dead = new.past is not None and new.past.dead
     salt = int.from_bytes(os.urandom(2), "big")
     large = len(new.body) > LARGE
@@ -126,7 +126,7 @@ def _put(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, whe
     return Sent(public_id(row, salt), new.topic, when.due, "created")
 
 
-def _once(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, when: Planned, now: int) -> Sent:
+def _once(tx: Transaction, namespace: FileNamespace, topic: int, new: NewMessage, when: DueTime, now: int) -> Sent:
     """A message that may have been put before: by its operation, or under its key."""
     if new.operation is None:
         return _keyed(tx, namespace, topic, new, when, now)
@@ -140,12 +140,12 @@ def _once(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, wh
     return sent
 
 
-def _known(tx: Transaction, namespace: Namespace, name: str, now: int) -> Sent | None:
+def _known(tx: Transaction, namespace: FileNamespace, name: str, now: int) -> Sent | None:
     known = tx.sql.one("operation", {"space": namespace.name, "name": name, "after": now - OPERATION_MS})
     return None if known is None else Sent(*known)
 
 
-def _remember(tx: Transaction, namespace: Namespace, name: str, born: int, sent: Sent) -> None:
+def _remember(tx: Transaction, namespace: FileNamespace, name: str, born: int, sent: Sent) -> None:
     row = {"space": namespace.name, "name": name, "born": born}
     tx.sql.run("keep_operation", {**row, "message": sent.id, "topic": sent.topic, "due": sent.due, "outcome": sent.outcome})
 
@@ -154,7 +154,7 @@ def forget_operations(tx: Transaction, now: int) -> None:
     tx.sql.run("forget_operations", {"born": now - OPERATION_MS, "limit": MAX_BATCH})
 
 
-def _keyed(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, when: Planned, now: int) -> Sent:
+def _keyed(tx: Transaction, namespace: FileNamespace, topic: int, new: NewMessage, when: DueTime, now: int) -> Sent:
     if new.past is not None and new.past.dead:
         return _put(tx, namespace, topic, new, when, now)
     if new.unique_for is None:
@@ -169,7 +169,7 @@ def _keyed(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, w
     return sent
 
 
-def _held(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, when: Planned, now: int) -> Sent:
+def _held(tx: Transaction, namespace: FileNamespace, topic: int, new: NewMessage, when: DueTime, now: int) -> Sent:
     holder = tx.messages.find(namespace, Ref(topic=new.topic, key=new.key), now) if new.key is not None else None
     if holder is not None:
         id = public_id(holder.id, holder.salt)
@@ -203,7 +203,7 @@ def _merge(tx: Transaction, holder: Known, new: NewMessage) -> Sent | None:
     return Sent(id, new.topic, holder.due, "merged")
 
 
-def _replace(tx: Transaction, holder: Known, new: NewMessage, when: Planned, now: int) -> Sent:
+def _replace(tx: Transaction, holder: Known, new: NewMessage, when: DueTime, now: int) -> Sent:
     later = new.if_exists == "later"
     if new.max_wait is not None:
         attempt, headers = tx.sql.one("told", {"id": holder.id})
@@ -233,7 +233,7 @@ def _replace(tx: Transaction, holder: Known, new: NewMessage, when: Planned, now
 
 
 def cancel(
-    tx: Transaction, namespace: Namespace, refs: Sequence[Ref], seen: Sequence[Seen] | None, now: int | None
+    tx: Transaction, namespace: FileNamespace, refs: Sequence[Ref], seen: Sequence[Seen] | None, now: int | None
 ) -> list[CancelResult]:
     at = tx.times.now(namespace, now)
     ended: dict[int, None] = {}
@@ -270,7 +270,7 @@ def _is_as_seen(tx: Transaction, known: Known, seen: Seen) -> bool:
 
 
 def reschedule(
-    tx: Transaction, namespace: Namespace, moves: Sequence[Move], condition: Condition | None, now: int | None
+    tx: Transaction, namespace: FileNamespace, moves: Sequence[Move], condition: Condition | None, now: int | None
 ) -> list[RescheduleResult]:
     at_ns = tx.times.now_ns(namespace, now)
     floor, ceiling = at_ns // MS, -(-at_ns // MS)
@@ -285,7 +285,7 @@ def reschedule(
 
 
 def _reschedule(
-    tx: Transaction, namespace: Namespace, move: Move, now: int, ceiling: int, firsts: dict[int, int | None]
+    tx: Transaction, namespace: FileNamespace, move: Move, now: int, ceiling: int, firsts: dict[int, int | None]
 ) -> RescheduleResult:
     known = tx.messages.find(namespace, move.ref, now)
     if known is None:
@@ -311,7 +311,7 @@ def _expiry(since: int, life: int | None) -> int | None:
 
 def requeue(
     tx: Transaction,
-    namespace: Namespace,
+    namespace: FileNamespace,
     name: str,
     ids: Sequence[str] | None,
     dues: Dues,
@@ -343,7 +343,7 @@ def _dead(tx: Transaction, topic: int | None, ids: Sequence[str]) -> list[Any]:
 
 def purge(
     tx: Transaction,
-    namespace: Namespace,
+    namespace: FileNamespace,
     name: str,
     state: State,
     ids: Sequence[str] | None,
@@ -366,7 +366,7 @@ def purge(
     return Swept(min(len(rows), limit), len(rows) > limit)
 
 
-def pause(tx: Transaction, namespace: Namespace, name: str, paused: bool) -> None:
+def pause(tx: Transaction, namespace: FileNamespace, name: str, paused: bool) -> None:
     tx.sql.run("pause", {"topic": tx.topics.made(namespace, name), "paused": int(paused)})
     if not paused:
         tx.wake(namespace, name)

@@ -12,7 +12,7 @@ from bide.blocking import SerialThread
 from bide.engines.sleepers import Sleeper, Sleepers
 from bide.engines.sqlite import file
 from bide.engines.sqlite.failures import translated
-from bide.engines.sqlite.transaction import Namespace, Transaction
+from bide.engines.sqlite.transaction import FileNamespace, Transaction
 from bide.engines.sqlite.watch import FileGone, Watch
 from bide.engines.sqlite.writer import Writer
 from bide.errors import EngineError
@@ -29,8 +29,8 @@ class Database:
         self.users = 0
         self._sleepers: Sleepers[tuple[str, str]] = Sleepers()
         self._sleeping: threading.RLock = threading.RLock()
-        self._until: dict[Sleeper[tuple[str, str]], tuple[Namespace, float]] = {}  # when each wakes by itself, monotonic
-        self._lately: dict[tuple[Namespace, str], float] = {}  # when each topic was last seen to have a sleeper
+        self._until: dict[Sleeper[tuple[str, str]], tuple[FileNamespace, float]] = {}  # when each wakes by itself, monotonic
+        self._lately: dict[tuple[FileNamespace, str], float] = {}  # when each topic was last seen to have a sleeper
         self._unsure = False  # whether something may have come that the next look would not notice
         self._woken: dict[
             tuple[str, str], int
@@ -115,7 +115,7 @@ class Database:
             self._sleepers.wake_all()
 
     def sleep(
-        self, signal: Wakeable, namespace: Namespace, topics: Sequence[str], timeout: float
+        self, signal: Wakeable, namespace: FileNamespace, topics: Sequence[str], timeout: float
     ) -> Sleeper[tuple[str, str]] | None:
         """Register a sleeper; None when there is a wake-up already."""
         sleeper = Sleeper(signal, [(namespace.name, topic) for topic in topics])
@@ -144,7 +144,7 @@ class Database:
             if not self._until:
                 self._watch.end()
 
-    def _seen(self, namespace: Namespace, sleeper: Sleeper[tuple[str, str]]) -> None:
+    def _seen(self, namespace: FileNamespace, sleeper: Sleeper[tuple[str, str]]) -> None:
         self._lately.update(dict.fromkeys(((namespace, topic) for _, topic in sleeper.topics), time.monotonic()))
 
     def _look(self) -> None:
@@ -164,7 +164,7 @@ class Database:
         except (sqlite3.Error, EngineError):
             self._unsure = True  # the watch goes on: the next look may work
 
-    def _watched(self) -> dict[tuple[Namespace, str], float]:
+    def _watched(self) -> dict[tuple[FileNamespace, str], float]:
         """Until when each topic has a sleeper; for ever when it had one lately, which may be about to come back."""
         longest = sorted(self._until.items(), key=lambda each: each[1][1])
         asleep = {
@@ -178,7 +178,7 @@ class Database:
         return dict.fromkeys(self._lately, math.inf) | asleep
 
 
-def _slept_past(tx: Transaction, watched: dict[tuple[Namespace, str], float]) -> set[tuple[str, str]]:
+def _slept_past(tx: Transaction, watched: dict[tuple[FileNamespace, str], float]) -> set[tuple[str, str]]:
     at = time.monotonic()
     found = set()
     for (namespace, topic), until in watched.items():

@@ -8,12 +8,18 @@ from bide.core.times import due_time
 from bide.engines.base import Claim, Claimed, End, Ended, Hold, Ref, Tended
 from bide.engines.sqlite.change import bury, drop_dead, forget_operations, keep_trace
 from bide.engines.sqlite.rows import LEVELS, Delivered, by_priority, claimed_of, private_id, token_number, token_text
-from bide.engines.sqlite.transaction import Namespace, Transaction
+from bide.engines.sqlite.transaction import FileNamespace, Transaction
 from bide.engines.stored import lease_ended
 
 
 def claim(
-    tx: Transaction, namespace: Namespace, topics: Sequence[str], limit: int, lease: int, request: str | None, now: int | None
+    tx: Transaction,
+    namespace: FileNamespace,
+    topics: Sequence[str],
+    limit: int,
+    lease: int,
+    request: str | None,
+    now: int | None,
 ) -> Claim:
     at = tx.times.now(namespace, now)
     awake: dict[str, int] = {}
@@ -37,13 +43,13 @@ def claim(
     return Claim([each for each in handed_out if isinstance(each, Claimed)], at, min(left.values(), default=None))
 
 
-def _again(tx: Transaction, namespace: Namespace, request: str) -> list[Claimed | End]:
+def _again(tx: Transaction, namespace: FileNamespace, request: str) -> list[Claimed | End]:
     """What this request holds already."""
     rows = tx.sql.all("claimed_again", {"request": request, "space": namespace.name})
     return [claimed_of(row, row[11], token_text(row[10]), 0) for row in rows]
 
 
-def _choose(tx: Transaction, namespace: Namespace, topics: dict[str, int], limit: int, now: int) -> list[tuple[str, Any]]:
+def _choose(tx: Transaction, namespace: FileNamespace, topics: dict[str, int], limit: int, now: int) -> list[tuple[str, Any]]:
     """Each topic's share first, then whatever is left, in the order of the topics. Expired messages end on the way."""
     if not topics:
         return []
@@ -73,7 +79,7 @@ def _due(tx: Transaction, topic: int, limit: int, now: int) -> list[list[Any]]:
 
 
 def _lease(
-    tx: Transaction, namespace: Namespace, chosen: list[tuple[str, Any]], now: int, lease: int, request: str | None
+    tx: Transaction, namespace: FileNamespace, chosen: list[tuple[str, Any]], now: int, lease: int, request: str | None
 ) -> list[Claimed | End]:
     token = tx.times.next_token(namespace, now)
     tx.sql.run_each("lease", (token, request, now + lease), [row[0] for _, row in chosen])
@@ -81,7 +87,7 @@ def _lease(
     return [claimed_of(row, name, text, 1) for name, row in chosen]
 
 
-def settle(tx: Transaction, namespace: Namespace, ends: Sequence[End], now: int | None) -> list[Ended]:
+def settle(tx: Transaction, namespace: FileNamespace, ends: Sequence[End], now: int | None) -> list[Ended]:
     at_ns = tx.times.now_ns(namespace, now)
     floor, ceiling = at_ns // MS, -(-at_ns // MS)
     done: list[int] = []
@@ -101,7 +107,7 @@ def settle(tx: Transaction, namespace: Namespace, ends: Sequence[End], now: int 
     return answers
 
 
-def _held(tx: Transaction, namespace: Namespace, holds: Sequence[End | Hold]) -> list[Delivered | None]:
+def _held(tx: Transaction, namespace: FileNamespace, holds: Sequence[End | Hold]) -> list[Delivered | None]:
     """The message of each delivery, unless it has ended or was delivered again."""
     named = [private_id(hold.id) for hold in holds]
     leased = {row[0]: row for row in tx.sql.run_each("held", (), [number for number, _ in named])}
@@ -113,7 +119,7 @@ def _held(tx: Transaction, namespace: Namespace, holds: Sequence[End | Hold]) ->
     return found
 
 
-def _end(tx: Transaction, namespace: Namespace, held: Delivered, end: End, floor: int, ceiling: int) -> Ended:
+def _end(tx: Transaction, namespace: FileNamespace, held: Delivered, end: End, floor: int, ceiling: int) -> Ended:
     if end.trace is not None and end.verdict != "release":
         keep_trace(tx, held.id, end.trace)
     most = end.attempts or held.most
@@ -131,7 +137,7 @@ def _end(tx: Transaction, namespace: Namespace, held: Delivered, end: End, floor
     return "scheduled" if come_back(tx, namespace, held, due, floor, end.topic) else "expired"
 
 
-def come_back(tx: Transaction, namespace: Namespace, held: Delivered, due: int, now: int, name: str) -> bool:
+def come_back(tx: Transaction, namespace: FileNamespace, held: Delivered, due: int, now: int, name: str) -> bool:
     """Make a message pending again; False when it would come back after its expiry, and so has ended."""
     if held.expires is not None and max(due, now) >= held.expires:
         tx.messages.end([held.id])
@@ -144,7 +150,7 @@ def come_back(tx: Transaction, namespace: Namespace, held: Delivered, due: int, 
     return True
 
 
-def extend(tx: Transaction, namespace: Namespace, holds: Sequence[Hold], lease: int, now: int | None) -> list[bool]:
+def extend(tx: Transaction, namespace: FileNamespace, holds: Sequence[Hold], lease: int, now: int | None) -> list[bool]:
     until = tx.times.now(namespace, now) + lease
     held = _held(tx, namespace, holds)
     tx.sql.run_each("extend", (until,), [each.id for each in held if each is not None])
@@ -155,7 +161,7 @@ GIVE_BACK = 1_000  # pages that are free go back to the filesystem, so many at a
 # more than those in use: until then they are for what comes next
 
 
-def tend(tx: Transaction, namespace: Namespace, budget: int, now: int | None, ended_by: int | None = None) -> Tended:
+def tend(tx: Transaction, namespace: FileNamespace, budget: int, now: int | None, ended_by: int | None = None) -> Tended:
     at = tx.times.now(namespace, now)
     until = at if ended_by is None else min(at, ended_by)
     leases = _page(tx, "ended_leases", {"space": namespace.name, "until": until, "now": at}, budget)
@@ -174,7 +180,7 @@ def tend(tx: Transaction, namespace: Namespace, budget: int, now: int | None, en
     return Tended(returned, buried, len(gone), len(dropped), more)
 
 
-def take_back(tx: Transaction, namespace: Namespace, refs: Sequence[Ref], now: int | None) -> None:
+def take_back(tx: Transaction, namespace: FileNamespace, refs: Sequence[Ref], now: int | None) -> None:
     """Those of the named messages whose lease is over: in a user's transaction, for which upkeep would wait."""
     at = tx.times.now(namespace, now)
     for ref in refs:
@@ -188,7 +194,7 @@ def _page(tx: Transaction, name: str, values: dict[str, object], room: int) -> l
     return tx.sql.all(name, {**values, "limit": room + 1})
 
 
-def _take_back(tx: Transaction, namespace: Namespace, held: Delivered, now: int) -> bool:
+def _take_back(tx: Transaction, namespace: FileNamespace, held: Delivered, now: int) -> bool:
     """True when that was the last attempt."""
     keep_trace(tx, held.id, lease_ended(held.attempt, held.claimed_at))
     if held.attempt < held.most:

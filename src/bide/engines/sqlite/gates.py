@@ -9,12 +9,12 @@ from bide.core.rate import KEPT, Rate, Spending
 from bide.engines.base import MAX_BATCH
 from bide.engines.gates import AGAIN_MS, TURN_MS, Called, Entered, Entry, Held, Left, Recalled, Spend, Spent
 from bide.engines.sqlite.rows import token_number, token_text
-from bide.engines.sqlite.transaction import Namespace, Transaction
+from bide.engines.sqlite.transaction import FileNamespace, Transaction
 
 NEVER = 2**62
 
 
-class Gate:
+class GateRow:
     """One row of a gate, as it is to be stored."""
 
     __slots__ = ("_sql", "_stored", "asks_by", "ends", "id", "next", "places", "taken", "waiting")
@@ -152,34 +152,34 @@ class Gate:
         return min((at for at in self._sql.one(name, values) if at is not None), default=NEVER)
 
 
-class Gates:
+class GateRows:
     """Those of one verb: each is read once, and stored once."""
 
     __slots__ = ("_found", "_space", "_tx")
 
-    def __init__(self, tx: Transaction, namespace: Namespace) -> None:
+    def __init__(self, tx: Transaction, namespace: FileNamespace) -> None:
         self._tx = tx
         self._space = namespace.name
-        self._found: dict[str, Gate | None] = {}
+        self._found: dict[str, GateRow | None] = {}
 
-    def find(self, name: str) -> Gate | None:
+    def find(self, name: str) -> GateRow | None:
         if name not in self._found:
             row = self._tx.sql.one("find_gate", {"space": self._space, "name": name})
-            self._found[name] = None if row is None else Gate(self._tx, row)
+            self._found[name] = None if row is None else GateRow(self._tx, row)
         return self._found[name]
 
-    def made(self, name: str) -> Gate:
+    def made(self, name: str) -> GateRow:
         """A gate is made on first use."""
         gate = self.find(name)
         if gate is None:
             new = {"places": 0, "taken": 0, "waiting": 0, "ends": NEVER, "next": NEVER, "asks_by": NEVER}
             number = self._tx.sql.run("make_gate", {"space": self._space, "name": name, **new}).lastrowid or 0
-            gate = self._found[name] = Gate(self._tx, (number, *new.values()))
+            gate = self._found[name] = GateRow(self._tx, (number, *new.values()))
         return gate
 
-    def to_recall(self, now: int, limit: int) -> list[tuple[str, Gate]]:
+    def to_recall(self, now: int, limit: int) -> list[tuple[str, GateRow]]:
         rows = self._tx.sql.all("gates_to_recall", {"space": self._space, "now": now, "limit": limit})
-        return [(name, Gate(self._tx, row)) for name, *row in rows]
+        return [(name, GateRow(self._tx, row)) for name, *row in rows]
 
     def store(self, now: int) -> None:
         for gate in self._found.values():
@@ -191,15 +191,15 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Spending).decode
 
 
-def enter(tx: Transaction, namespace: Namespace, entries: Sequence[Entry], now: int | None) -> list[Entered]:
+def enter(tx: Transaction, namespace: FileNamespace, entries: Sequence[Entry], now: int | None) -> list[Entered]:
     at = tx.times.now(namespace, now)
-    gates = Gates(tx, namespace)
+    gates = GateRows(tx, namespace)
     entered = [_enter(tx, namespace, gates.made(each.gate), each, at) for each in entries]
     gates.store(at)
     return entered
 
 
-def _enter(tx: Transaction, namespace: Namespace, gate: Gate, entry: Entry, now: int) -> Entered:
+def _enter(tx: Transaction, namespace: FileNamespace, gate: GateRow, entry: Entry, now: int) -> Entered:
     gate.clear(now)
     gate.places = entry.places
     token = gate.place(entry.holder)
@@ -223,9 +223,9 @@ def _enter(tx: Transaction, namespace: Namespace, gate: Gate, entry: Entry, now:
     return Entered(None, waiter[1], free_in)
 
 
-def keep(tx: Transaction, namespace: Namespace, held: Sequence[Held], lease: int, now: int | None) -> list[bool]:
+def keep(tx: Transaction, namespace: FileNamespace, held: Sequence[Held], lease: int, now: int | None) -> list[bool]:
     at = tx.times.now(namespace, now)
-    gates = Gates(tx, namespace)
+    gates = GateRows(tx, namespace)
     kept = []
     for each in held:
         gate = gates.find(each.gate)
@@ -235,9 +235,9 @@ def keep(tx: Transaction, namespace: Namespace, held: Sequence[Held], lease: int
     return kept
 
 
-def leave(tx: Transaction, namespace: Namespace, held: Sequence[Held], now: int | None) -> Left:
+def leave(tx: Transaction, namespace: FileNamespace, held: Sequence[Held], now: int | None) -> Left:
     at = tx.times.now(namespace, now)
-    gates = Gates(tx, namespace)
+    gates = GateRows(tx, namespace)
     left = Left([], [])
     for each in held:
         gate = gates.find(each.gate)
@@ -250,7 +250,7 @@ def leave(tx: Transaction, namespace: Namespace, held: Sequence[Held], now: int 
     return left
 
 
-def _leave(gate: Gate, held: Held) -> bool:
+def _leave(gate: GateRow, held: Held) -> bool:
     if held.token is not None:
         return gate.free(held.holder, token_number(held.token))
     waiter = gate.waiter(held.holder)
@@ -259,10 +259,10 @@ def _leave(gate: Gate, held: Held) -> bool:
     return waiter is not None
 
 
-def recall(tx: Transaction, namespace: Namespace, limit: int, now: int | None) -> Recalled:
+def recall(tx: Transaction, namespace: FileNamespace, limit: int, now: int | None) -> Recalled:
     at = tx.times.now(namespace, now)
     called: list[Called] = []
-    for name, gate in Gates(tx, namespace).to_recall(at, MAX_BATCH):
+    for name, gate in GateRows(tx, namespace).to_recall(at, MAX_BATCH):
         if len(called) < limit:
             called += [Called(name, waiter) for waiter in _recall(gate, at, limit - len(called))]
             gate.store(at)
@@ -272,25 +272,25 @@ def recall(tx: Transaction, namespace: Namespace, limit: int, now: int | None) -
     return Recalled(called, next_at, next_at is not None and next_at <= at)
 
 
-def _recall(gate: Gate, now: int, limit: int) -> list[str]:
+def _recall(gate: GateRow, now: int, limit: int) -> list[str]:
     gate.clear(now)
     named = gate.name_again(now, limit)
     return named + gate.call(now, limit - len(named))
 
 
-def _forget_rates(tx: Transaction, namespace: Namespace, now: int) -> None:
+def _forget_rates(tx: Transaction, namespace: FileNamespace, now: int) -> None:
     """Those of which nothing counts any more."""
     for (name,) in tx.sql.all("rates_to_forget", {"space": namespace.name, "now": now, "limit": MAX_BATCH}):
         tx.sql.run("forget_instants", {"space": namespace.name, "name": name, "before": NEVER})
         tx.sql.run("forget_rate", {"space": namespace.name, "name": name})
 
 
-def spend(tx: Transaction, namespace: Namespace, spends: Sequence[Spend], now: int | None) -> list[Spent]:
+def spend(tx: Transaction, namespace: FileNamespace, spends: Sequence[Spend], now: int | None) -> list[Spent]:
     at = tx.times.now(namespace, now)
     return [_spend(tx, namespace, each, at) for each in spends]
 
 
-def _spend(tx: Transaction, namespace: Namespace, spend: Spend, now: int) -> Spent:
+def _spend(tx: Transaction, namespace: FileNamespace, spend: Spend, now: int) -> Spent:
     name = {"space": namespace.name, "name": spend.gate}
     rate = Rate(spend.count, spend.window)
     row = tx.sql.one("rate", name)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from bide.engines.base import Ref, Scanned, Stored, Window, total
 from bide.engines.sqlite.rows import DEAD, LEASED, LEVELS, PENDING, private_id, stored_of
-from bide.engines.sqlite.transaction import Namespace, Transaction
+from bide.engines.sqlite.transaction import FileNamespace, Transaction
 from bide.engines.stored import records_of
 from bide.errors import BadOption
 from bide.types import State, Stats
@@ -15,12 +15,12 @@ from bide.types import State, Stats
 Place = tuple[int, int, int]  # of a message in a scan: pending, leased or dead; due time, or when it died; order of sending
 
 
-def get(tx: Transaction, namespace: Namespace, refs: Sequence[Ref], now: int | None) -> list[Stored | None]:
+def get(tx: Transaction, namespace: FileNamespace, refs: Sequence[Ref], now: int | None) -> list[Stored | None]:
     at = tx.times.now(namespace, now)
     return [_get(tx, namespace, ref, at) for ref in refs]
 
 
-def _get(tx: Transaction, namespace: Namespace, ref: Ref, now: int) -> Stored | None:
+def _get(tx: Transaction, namespace: FileNamespace, ref: Ref, now: int) -> Stored | None:
     if ref.id is not None:
         number, salt = private_id(ref.id)
         row = tx.sql.one("stored_by_id", {"id": number, "salt": salt, "space": namespace.name})
@@ -37,7 +37,7 @@ def _get(tx: Transaction, namespace: Namespace, ref: Ref, now: int) -> Stored | 
 
 
 def scan(
-    tx: Transaction, namespace: Namespace, name: str, state: State | None, limit: int, after: str | None, now: int | None
+    tx: Transaction, namespace: FileNamespace, name: str, state: State | None, limit: int, after: str | None, now: int | None
 ) -> Scanned:
     begin = _read_mark(after)
     at = tx.times.now(namespace, now)
@@ -87,7 +87,7 @@ def _read_mark(after: str | None) -> Place:
 
 
 def stats(
-    tx: Transaction, namespace: Namespace, name: str | None, but: Collection[str], window: Window | None, now: int | None
+    tx: Transaction, namespace: FileNamespace, name: str | None, but: Collection[str], window: Window | None, now: int | None
 ) -> Stats:
     at = tx.times.now(namespace, now)
     if name is not None:

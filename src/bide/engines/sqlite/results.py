@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 
 from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
-from bide.engines.sqlite.transaction import Namespace, Transaction
+from bide.engines.sqlite.transaction import FileNamespace, Transaction
 
 
-def expect(tx: Transaction, namespace: Namespace, expected: Sequence[Expected], now: int | None) -> None:
+def expect(tx: Transaction, namespace: FileNamespace, expected: Sequence[Expected], now: int | None) -> None:
     at = tx.times.now(namespace, now)
     rows = [{"space": namespace.name, "message": each.id, "until": each.until, "now": at} for each in expected]
     tx.sql.run_many("expect", rows)
 
 
-def fulfil(tx: Transaction, namespace: Namespace, kept: Sequence[Kept], now: int | None) -> list[list[str]]:
+def fulfil(tx: Transaction, namespace: FileNamespace, kept: Sequence[Kept], now: int | None) -> list[list[str]]:
     at, space = tx.times.now(namespace, now), namespace.name
     rows = [
         {"space": space, "message": each.id, "until": at + each.lasts, "value": each.value, "token": each.token, "now": at}
@@ -22,19 +22,19 @@ def fulfil(tx: Transaction, namespace: Namespace, kept: Sequence[Kept], now: int
     return [[name for (name,) in tx.sql.all("followers", {"space": space, "other": each.id})] for each in kept]
 
 
-def read(tx: Transaction, namespace: Namespace, ids: Sequence[str], now: int | None) -> list[Result | None]:
+def read(tx: Transaction, namespace: FileNamespace, ids: Sequence[str], now: int | None) -> list[Result | None]:
     at = tx.times.now(namespace, now)
     rows = [tx.sql.one("read_result", {"space": namespace.name, "message": each, "now": at}) for each in ids]
     return [None if row is None else Result(done=bool(row[0]), value=row[1]) for row in rows]
 
 
-def tidy(tx: Transaction, namespace: Namespace, limit: int, now: int | None) -> bool:
+def tidy(tx: Transaction, namespace: FileNamespace, limit: int, now: int | None) -> bool:
     at = tx.times.now(namespace, now)
     asked = {"space": namespace.name, "now": at, "limit": limit}
     return max(tx.sql.run(name, asked).rowcount for name in ("tidy_results", "tidy_waiting")) >= limit
 
 
-def depend(tx: Transaction, namespace: Namespace, dependents: Sequence[Dependent]) -> None:
+def depend(tx: Transaction, namespace: FileNamespace, dependents: Sequence[Dependent]) -> None:
     rows = [
         {"space": namespace.name, "message": each.id, "other": other, "until": each.until}
         for each in dependents
@@ -43,13 +43,13 @@ def depend(tx: Transaction, namespace: Namespace, dependents: Sequence[Dependent
     tx.sql.run_many("depend", rows)
 
 
-def follow(tx: Transaction, namespace: Namespace, follows: Sequence[Follow], now: int | None) -> list[bool | None]:
+def follow(tx: Transaction, namespace: FileNamespace, follows: Sequence[Follow], now: int | None) -> list[bool | None]:
     """Nothing is to be written: who waits for a message is found by the rows of `depend`."""
     found = read(tx, namespace, [each.on for each in follows], now)
     return [None if each is None else each.done for each in found]
 
 
-def arrive(tx: Transaction, namespace: Namespace, arrivals: Sequence[Arrival], now: int | None) -> list[bool]:
+def arrive(tx: Transaction, namespace: FileNamespace, arrivals: Sequence[Arrival], now: int | None) -> list[bool]:
     at, space = tx.times.now(namespace, now), namespace.name
     ready = []
     for each in arrivals:
@@ -59,5 +59,5 @@ def arrive(tx: Transaction, namespace: Namespace, arrivals: Sequence[Arrival], n
     return ready
 
 
-def forget(tx: Transaction, namespace: Namespace, ids: Sequence[str]) -> None:
+def forget(tx: Transaction, namespace: FileNamespace, ids: Sequence[str]) -> None:
     tx.sql.run_many("forget_waiting", [{"space": namespace.name, "message": each} for each in ids])

@@ -15,7 +15,7 @@ from bide.engines.sqlite.rows import LEVELS, PENDING, Known, private_id
 MOST_TOPICS = 10_000  # whose numbers are remembered
 
 
-class Kept(NamedTuple):
+class KeptTime(NamedTuple):
     """A namespace's time in the file. It has the fields of `EngineTime.row`."""
 
     raw: int
@@ -28,14 +28,14 @@ class Kept(NamedTuple):
         return token == self.token and 0 <= raw - self.raw <= within and mark - self.mark <= within
 
 
-class Seen:
+class ReadBefore:
     """Thrown away when another connection has written, and when a transaction of this one is rolled back."""
 
     __slots__ = ("_topics", "kept")
 
     def __init__(self) -> None:
         self._topics: dict[tuple[str, str], int] = {}
-        self.kept: dict[str, Kept] = {}  # of each namespace
+        self.kept: dict[str, KeptTime] = {}  # of each namespace
 
     def topic(self, space: str, name: str) -> int | None:
         return self._topics.get((space, name))
@@ -77,7 +77,7 @@ _MANY = {
 _NONE = (0,) * AT_ONCE  # no message has this number
 
 
-class Namespace(NamedTuple):
+class FileNamespace(NamedTuple):
     """A namespace in a file, with the settings of its queue."""
 
     name: str
@@ -86,7 +86,7 @@ class Namespace(NamedTuple):
     dead_max: int
 
 
-class Connection(Protocol):
+class AnyConnection(Protocol):
     """A connection of SQLite, or a caller's connection that is borrowed."""
 
     @property
@@ -95,12 +95,12 @@ class Connection(Protocol):
     def executemany(self) -> Callable[..., sqlite3.Cursor]: ...
 
 
-class Statements:
+class NamedStatements:
     """Runs the statements of all files by their names."""
 
     __slots__ = ("execute", "executemany")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: AnyConnection) -> None:
         self.execute: Callable[..., sqlite3.Cursor] = connection.execute
         self.executemany: Callable[..., sqlite3.Cursor] = connection.executemany
 
@@ -136,7 +136,7 @@ class Times:
 
     __slots__ = ("_known", "_read", "_seen", "_sql", "wall")
 
-    def __init__(self, sql: Statements, known: dict[str, EngineTime], seen: Seen) -> None:
+    def __init__(self, sql: NamedStatements, known: dict[str, EngineTime], seen: ReadBefore) -> None:
         self._sql = sql
         self._known = known  # by this process, from earlier transactions
         self._seen = seen
@@ -146,20 +146,20 @@ class Times:
     def begin(self) -> None:
         self._read.clear()
 
-    def now_ns(self, namespace: Namespace, now: int | None) -> int:
+    def now_ns(self, namespace: FileNamespace, now: int | None) -> int:
         """Engine time in nanoseconds."""
         at, wall = self._time(namespace).read(namespace.clock, now)
         self.wall = wall // MS
         return at
 
-    def now(self, namespace: Namespace, now: int | None) -> int:
+    def now(self, namespace: FileNamespace, now: int | None) -> int:
         """Engine time in milliseconds, rounded down: what is not due by a hair is not due."""
         return self.now_ns(namespace, now) // MS
 
-    def last_token(self, namespace: Namespace) -> int:
+    def last_token(self, namespace: FileNamespace) -> int:
         return self._time(namespace).last_token
 
-    def next_token(self, namespace: Namespace, now: int) -> int:
+    def next_token(self, namespace: FileNamespace, now: int) -> int:
         time = self._time(namespace)
         time.last_token = max(time.last_token + 1, now)
         return time.last_token
@@ -186,9 +186,9 @@ class Times:
 
     def _keep(self, rows: dict[str, tuple[int, int, int]]) -> None:
         self._sql.run_many("keep_engine", [(name, *row) for name, row in rows.items()])
-        self._seen.kept.update({name: Kept(*row) for name, row in rows.items()})
+        self._seen.kept.update({name: KeptTime(*row) for name, row in rows.items()})
 
-    def _time(self, namespace: Namespace) -> EngineTime:
+    def _time(self, namespace: FileNamespace) -> EngineTime:
         """The namespace's time in the file, or a later one that this process has shown since."""
         name = namespace.name
         time = self._read.get(name)
@@ -200,7 +200,7 @@ class Times:
         return time
 
     def _meet(self, name: str, time: EngineTime) -> None:
-        kept = self._seen.kept[name] = Kept(*(self._sql.one("engine", (name,)) or (0, 0, 0)))
+        kept = self._seen.kept[name] = KeptTime(*(self._sql.one("engine", (name,)) or (0, 0, 0)))
         time.meet(*kept)
 
 
@@ -209,11 +209,11 @@ class Topics:
 
     __slots__ = ("_seen", "_sql")
 
-    def __init__(self, sql: Statements, seen: Seen) -> None:
+    def __init__(self, sql: NamedStatements, seen: ReadBefore) -> None:
         self._sql = sql
         self._seen = seen
 
-    def known(self, namespace: Namespace, name: str) -> int:
+    def known(self, namespace: FileNamespace, name: str) -> int:
         """A topic's number; 0 when there is no such topic."""
         number = self._seen.topic(namespace.name, name)
         if number is None:
@@ -224,7 +224,7 @@ class Topics:
             self._seen.remember_topic(namespace.name, name, number)
         return number
 
-    def made(self, namespace: Namespace, name: str) -> int:
+    def made(self, namespace: FileNamespace, name: str) -> int:
         """A topic's number; the topic is made on first use."""
         number = self.known(namespace, name)
         if not number:
@@ -268,7 +268,7 @@ class Messages:
 
     __slots__ = ("_any_large", "_sql")
 
-    def __init__(self, sql: Statements) -> None:
+    def __init__(self, sql: NamedStatements) -> None:
         self._sql = sql
         self._any_large: bool | None = None  # whether any body is kept apart, once that was looked at
 
@@ -276,7 +276,7 @@ class Messages:
         if self._any_large:  # they may have ended since
             self._any_large = None
 
-    def find(self, namespace: Namespace, ref: Ref, now: int) -> Known | None:
+    def find(self, namespace: FileNamespace, ref: Ref, now: int) -> Known | None:
         """The message, unless it has ended; an expired message ends now."""
         if ref.id is not None:
             number, salt = private_id(ref.id)
@@ -312,9 +312,9 @@ class Transaction:
 
     __slots__ = ("dead", "listened", "messages", "sql", "times", "topics", "wakes")
 
-    def __init__(self, connection: Connection, times: dict[str, EngineTime] | None = None) -> None:
-        seen = Seen()
-        self.sql: Statements = Statements(connection)
+    def __init__(self, connection: AnyConnection, times: dict[str, EngineTime] | None = None) -> None:
+        seen = ReadBefore()
+        self.sql: NamedStatements = NamedStatements(connection)
         self.times: Times = Times(self.sql, {} if times is None else times, seen)
         self.topics: Topics = Topics(self.sql, seen)
         self.messages: Messages = Messages(self.sql)
@@ -328,6 +328,6 @@ class Transaction:
         self.messages.begin()
         self.dead, self.wakes, self.listened = {}, set(), listened
 
-    def wake(self, namespace: Namespace, topic: str) -> None:
+    def wake(self, namespace: FileNamespace, topic: str) -> None:
         """Wake a sleeper of the topic when the transaction is committed."""
         self.wakes.add((namespace.name, topic))

@@ -4,7 +4,7 @@ The order of deliveries and ends in the records counts, not when a handler was c
 delivery. An end that a rollback of the server may have undone does not count.
 """
 
-from bide.prove.facts import Act, Delivered, Facts, Message, before
+from bide.prove.facts import Act, DeliveryFacts, Facts, MessageFacts, before
 from bide.prove.report import Findings, Terms
 
 
@@ -31,15 +31,15 @@ def judge(facts: Facts, terms: Terms, found: Findings) -> None:
             _acks(facts, message, found)
 
 
-def _ends(act: Act, message: Message, terms: Terms) -> bool:
+def _ends(act: Act, message: MessageFacts, terms: Terms) -> bool:
     return act.op in ("ack", "cancel", "bury") or (act.op == "retry" and terms.can.attempts and _was_last(act, message))
 
 
-def _was_last(retry: Act, message: Message) -> bool:
+def _was_last(retry: Act, message: MessageFacts) -> bool:
     return any(each.token == retry.token and each.attempt >= each.max_attempts for each in message.deliveries)
 
 
-def _after_the_end(facts: Facts, message: Message, end: Act, terms: Terms, found: Findings) -> None:
+def _after_the_end(facts: Facts, message: MessageFacts, end: Act, terms: Terms, found: Findings) -> None:
     for each in message.deliveries:
         if _later(each, end, terms):
             found.broken("final", message.id, f"came out after {end.op} was accepted, with the token {each.token}")
@@ -53,14 +53,14 @@ def _after_the_end(facts: Facts, message: Message, end: Act, terms: Terms, found
             found.broken("final", message.id, f"is {left.state} in the end, though {end.op} was accepted")
 
 
-def _later(delivered: Delivered, end: Act, terms: Terms) -> bool:
+def _later(delivered: DeliveryFacts, end: Act, terms: Terms) -> bool:
     """Whether a message was handed out after its end: the token that ended it must have been the last one."""
     if terms.can.fencing and end.token is not None:
         return delivered.token > end.token and delivered.ended > end.began
     return before(end, delivered)
 
 
-def _said_over(facts: Facts, message: Message, found: Findings) -> None:
+def _said_over(facts: Facts, message: MessageFacts, found: Findings) -> None:
     """A cancel or reschedule was answered that the message is gone or dead, and then it was delivered."""
     for act in message.acts:
         if act.outcome in ("gone", "dead") and act.result == "fail" and not facts.forgotten(act):
@@ -70,7 +70,7 @@ def _said_over(facts: Facts, message: Message, found: Findings) -> None:
                 found.broken("final", message.id, f"{act.op} said that it was {act.outcome}, and then it came out")
 
 
-def _handlers(message: Message, found: Findings) -> None:
+def _handlers(message: MessageFacts, found: Findings) -> None:
     """Each delivery goes to one handler, once."""
     seen: set[str] = set()
     known = {each.token for each in message.deliveries}
@@ -82,7 +82,7 @@ def _handlers(message: Message, found: Findings) -> None:
         seen.add(handled.token)
 
 
-def _acks(facts: Facts, message: Message, found: Findings) -> None:
+def _acks(facts: Facts, message: MessageFacts, found: Findings) -> None:
     """A worker acks what its handler has done. An ack that was only tried counts too: the engine does not know better.
 
     What a schedule has planned may be left out, which is an ack without a handler.

@@ -6,7 +6,7 @@ from itertools import accumulate, pairwise
 from typing import TypeAlias
 
 from bide.core.formats import plural
-from bide.prove.facts import LOST_CLAIMS, ROLLBACK, Act, Delivered, Facts, Message
+from bide.prove.facts import LOST_CLAIMS, ROLLBACK, Act, DeliveryFacts, Facts, MessageFacts
 from bide.prove.report import Findings, Terms
 from bide.prove.rules.times import MS, made, slack
 
@@ -47,7 +47,7 @@ def _by_token(acts: Iterable[Act]) -> Acts:
     return found
 
 
-def _repeats(facts: Facts, message: Message, acts: Acts, terms: Terms, found: Findings) -> None:
+def _repeats(facts: Facts, message: MessageFacts, acts: Acts, terms: Terms, found: Findings) -> None:
     for first, second in pairwise(message.deliveries):
         mine = acts.get(first.token, ())
         until = _lease_end(mine, first, second, terms)
@@ -64,7 +64,7 @@ def _repeats(facts: Facts, message: Message, acts: Acts, terms: Terms, found: Fi
                 found.broken("one live lease", message.id, what)
 
 
-def _cause(facts: Facts, message: Message, mine: Sequence[Act], first: Delivered, second: Delivered) -> str | None:
+def _cause(facts: Facts, message: MessageFacts, mine: Sequence[Act], first: DeliveryFacts, second: DeliveryFacts) -> str | None:
     """Why the message came back, if an operation explains it."""
     for act in mine:
         if act.op in ("retry", "release") and act.possible and act.began < second.ended:
@@ -74,7 +74,7 @@ def _cause(facts: Facts, message: Message, mine: Sequence[Act], first: Delivered
     return None
 
 
-def _lease_end(mine: Sequence[Act], first: Delivered, second: Delivered, terms: Terms) -> int:
+def _lease_end(mine: Sequence[Act], first: DeliveryFacts, second: DeliveryFacts, terms: Terms) -> int:
     """The engine's time until which the first delivery was held, at least, if nothing ended it."""
     since = made(first, terms)
     until = since + first.lease
@@ -86,16 +86,16 @@ def _lease_end(mine: Sequence[Act], first: Delivered, second: Delivered, terms: 
     return until
 
 
-def _requeued(facts: Facts, message: Message, first: Delivered, second: Delivered) -> bool:
+def _requeued(facts: Facts, message: MessageFacts, first: DeliveryFacts, second: DeliveryFacts) -> bool:
     return any(first.began < act.ended and act.began < second.ended for act in facts.requeues(message))
 
 
-def _may_be_dead(facts: Facts, message: Message, mine: Sequence[Act], first: Delivered, second: Delivered) -> bool:
+def _may_be_dead(facts: Facts, message: MessageFacts, mine: Sequence[Act], first: DeliveryFacts, second: DeliveryFacts) -> bool:
     buried = any(act.op == "bury" and act.possible for act in mine)
     return buried or first.attempt + _unseen(facts, message.topic, first.began, second) >= first.max_attempts
 
 
-def _unseen(facts: Facts, topic: str, since: int, delivered: Delivered) -> int:
+def _unseen(facts: Facts, topic: str, since: int, delivered: DeliveryFacts) -> int:
     """How many deliveries of one message may be in no record."""
     found = 0
     for receive in facts.unseen:
@@ -104,10 +104,10 @@ def _unseen(facts: Facts, topic: str, since: int, delivered: Delivered) -> int:
     return found
 
 
-def _attempts(facts: Facts, message: Message, acts: Acts, found: Findings) -> int:
+def _attempts(facts: Facts, message: MessageFacts, acts: Acts, found: Findings) -> int:
     """Judges the attempt numbers. Returns how many deliveries must be in no record."""
     gaps = 0
-    last: Delivered | None = None
+    last: DeliveryFacts | None = None
     for each in message.deliveries:
         if each.attempt > each.max_attempts:
             found.broken("attempts", message.id, f"attempt {each.attempt} of {each.max_attempts}, with the token {each.token}")
@@ -123,7 +123,9 @@ def _attempts(facts: Facts, message: Message, acts: Acts, found: Findings) -> in
     return gaps
 
 
-def _next_attempts(facts: Facts, message: Message, mine: Sequence[Act], last: Delivered, each: Delivered) -> set[int]:
+def _next_attempts(
+    facts: Facts, message: MessageFacts, mine: Sequence[Act], last: DeliveryFacts, each: DeliveryFacts
+) -> set[int]:
     """What the next delivery may count; more if some went unseen."""
     if each.tag != last.tag:
         return {1}  # a replacing send came in between
@@ -140,7 +142,7 @@ def _next_attempts(facts: Facts, message: Message, mine: Sequence[Act], last: De
     return counts
 
 
-def _tokens(message: Message, terms: Terms, found: Findings) -> None:
+def _tokens(message: MessageFacts, terms: Terms, found: Findings) -> None:
     """In the order of the tokens, no delivery is over before an earlier one began, nor older by the engine's clock."""
     began = now = 0
     token = ""
@@ -152,7 +154,7 @@ def _tokens(message: Message, terms: Terms, found: Findings) -> None:
         began, now, token = max(began, each.began), max(now, made(each, terms)), each.token
 
 
-def _stale(facts: Facts, message: Message, acts: Acts, found: Findings) -> None:
+def _stale(facts: Facts, message: MessageFacts, acts: Acts, found: Findings) -> None:
     """An old token was accepted after a later one had been given, or one token ended two deliveries."""
     if not acts:
         return

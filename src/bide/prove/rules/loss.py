@@ -5,7 +5,7 @@ from collections import Counter
 from bide.clock import MS
 from bide.core.formats import plural
 from bide.engines.base import OPERATION_MS
-from bide.prove.facts import LOST_CLAIMS, Act, Facts, Look, Message
+from bide.prove.facts import LOST_CLAIMS, Act, Facts, LastLook, MessageFacts
 from bide.prove.report import Findings, Terms
 
 MANY = 2**31
@@ -29,13 +29,13 @@ def judge(facts: Facts, terms: Terms, found: Findings) -> None:
     _look(facts, look, found)
 
 
-def _is_missing(facts: Facts, message: Message) -> bool:
+def _is_missing(facts: Facts, message: MessageFacts) -> bool:
     if message.left is not None or any(message.done("ack", "cancel")) or _may_have_ended(facts, message):
         return False
     return bool(message.deliveries) or message.accepted
 
 
-def _may_be_forgotten(facts: Facts, message: Message) -> bool:
+def _may_be_forgotten(facts: Facts, message: MessageFacts) -> bool:
     """With a server that went back to before it was sent, or that has lost what no replica had confirmed.
 
     A claim is not confirmed: a message that was delivered need not be on a replica.
@@ -45,7 +45,7 @@ def _may_be_forgotten(facts: Facts, message: Message) -> bool:
     )
 
 
-def _may_have_ended(facts: Facts, message: Message) -> bool:
+def _may_have_ended(facts: Facts, message: MessageFacts) -> bool:
     """By something of which nobody knows whether it happened."""
     return any(
         act.result == "unknown" and (act.op == "cancel" or (act.op == "ack" and _may_be_held(facts, message, act)))
@@ -53,7 +53,7 @@ def _may_have_ended(facts: Facts, message: Message) -> bool:
     )
 
 
-def _may_be_held(facts: Facts, message: Message, act: Act) -> bool:
+def _may_be_held(facts: Facts, message: MessageFacts, act: Act) -> bool:
     """Whether no claim came after that of its token, or a server may have forgotten those that did.
 
     It has not forgotten a claim whose holder has ended it since: that end was confirmed, and with it the claim.
@@ -64,12 +64,12 @@ def _may_be_held(facts: Facts, message: Message, act: Act) -> bool:
     return all(facts.rolled_back(each.ended, until, LOST_CLAIMS) for each in later) and all(map(facts.forgotten, ends))
 
 
-def _may_have_expired(message: Message, last: int) -> bool:
+def _may_have_expired(message: MessageFacts, last: int) -> bool:
     ends = [(send.due or 0) + send.expires_in for send in message.sends if send.expires_in is not None]
     return bool(ends) and min(ends) <= last + SPARE
 
 
-def _sent_before(message: Message, look: Look) -> bool:
+def _sent_before(message: MessageFacts, look: LastLook) -> bool:
     return not message.sends or any(send.began < look.began for send in message.sends)
 
 
@@ -90,14 +90,14 @@ class Allowance:
         for name, acts in facts.by_key.items():
             self._keyed[name] = sum(act.op == "cancel" and act.possible for act in acts)
 
-    def leaves(self, missing: list[Message]) -> list[Message]:
+    def leaves(self, missing: list[MessageFacts]) -> list[MessageFacts]:
         """The messages that nothing can have taken. Those with several possible causes come last."""
         return [message for message in sorted(missing, key=self._has_choice) if not self._takes(message)]
 
-    def _has_choice(self, message: Message) -> bool:
+    def _has_choice(self, message: MessageFacts) -> bool:
         return self._may_be_dead(message) and bool(_names(message))
 
-    def _takes(self, message: Message) -> bool:
+    def _takes(self, message: MessageFacts) -> bool:
         for name in _names(message):
             if self._keyed[name] > 0:
                 self._keyed[name] -= 1
@@ -108,18 +108,18 @@ class Allowance:
                 return True
         return False
 
-    def _may_be_dead(self, message: Message) -> bool:
+    def _may_be_dead(self, message: MessageFacts) -> bool:
         spent = any(each.attempt >= each.max_attempts for each in message.deliveries)
         return bool(self._facts.unseen) or spent or any(act.op == "bury" and act.possible for act in message.acts)
 
 
-def _names(message: Message) -> list[tuple[str, str]]:
+def _names(message: MessageFacts) -> list[tuple[str, str]]:
     """The topics and keys by which it may have been cancelled. What a schedule has planned was sent by nobody."""
     keys = {send.key for send in message.sends} | {each.key for each in message.deliveries}
     return sorted((message.topic, key) for key in keys if key is not None)
 
 
-def _look(facts: Facts, look: Look, found: Findings) -> None:
+def _look(facts: Facts, look: LastLook, found: Findings) -> None:
     """What is left is paused, planned or dead, and the counts say the same."""
     counts = look.counts
     seen: dict[str, Counter[str]] = {topic: Counter() for topic in counts or ()}
@@ -140,7 +140,7 @@ def _look(facts: Facts, look: Look, found: Findings) -> None:
                 found.broken("counts agree", None, f"{topic} was said to hold {count} {state}, and {there[state]} were there")
 
 
-def _paused(facts: Facts, look: Look, topic: str) -> bool:
+def _paused(facts: Facts, look: LastLook, topic: str) -> bool:
     if look.counts is not None:
         return bool(look.counts.get(topic, {}).get("paused"))
     return any(act.possible for act in facts.of_topic(topic, "pause"))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from bide.engines.base import MAX_BATCH
-from bide.prove.facts import Delivered, Facts, Left, Message, Send, before
+from bide.prove.facts import DeliveryFacts, Facts, LeftMessage, MessageFacts, Send, before
 from bide.prove.history import FORGOTTEN
 from bide.prove.report import Findings, Terms
 
@@ -43,9 +43,9 @@ def _once(facts: Facts, found: Findings) -> None:
             found.broken("idempotent", send.id, f"sent {send.tries} times, it has {made}")
 
 
-def _content(facts: Facts, message: Message, seen: Delivered | Left, found: Findings) -> None:
+def _content(facts: Facts, message: MessageFacts, seen: DeliveryFacts | LeftMessage, found: Findings) -> None:
     send = facts.sends.get(seen.tag or "")
-    where = "is left" if isinstance(seen, Left) else f"came out with the token {seen.token}"
+    where = "is left" if isinstance(seen, LeftMessage) else f"came out with the token {seen.token}"
     if send is None and seen.planned is not None:
         return None
     if send is None:
@@ -60,12 +60,12 @@ def _content(facts: Facts, message: Message, seen: Delivered | Left, found: Find
             found.broken("nothing unexpected", message.id, f"{where}, with another {what} than was sent")
     if seen.key != send.key and (seen.key is not None or not _may_have_lost_key(facts, message, send)):
         found.broken("nothing unexpected", message.id, f"{where}, with the key {seen.key} in place of {send.key}")
-    if isinstance(seen, Delivered) and seen.max_attempts != send.max_attempts:
+    if isinstance(seen, DeliveryFacts) and seen.max_attempts != send.max_attempts:
         found.broken("nothing unexpected", message.id, f"{where}, with another limit of attempts than was sent")
     return None
 
 
-def _may_have_lost_key(facts: Facts, message: Message, send: Send) -> bool:
+def _may_have_lost_key(facts: Facts, message: MessageFacts, send: Send) -> bool:
     """To another message that was, or may have been, sent under it, or that came out with it, as a failover may undo what was
     answered; or as a dead letter of a shard that is given up.
     """
@@ -78,7 +78,7 @@ def _may_have_lost_key(facts: Facts, message: Message, send: Send) -> bool:
     )
 
 
-def _latest(facts: Facts, message: Message, delivered: Delivered, found: Findings) -> None:
+def _latest(facts: Facts, message: MessageFacts, delivered: DeliveryFacts, found: Findings) -> None:
     """A body that was replaced does not come out any more."""
     mine = next((send for send in message.sends if send.tag == delivered.tag), None)
     if mine is None:
@@ -112,12 +112,12 @@ def _one_a_key(facts: Facts, topic: str, key: str, sends: Sequence[Send], found:
             found.broken("idempotent", first.id, f"held the key {key} of {topic} when another message was made under it")
 
 
-def _revived(facts: Facts, message: Message) -> bool:
+def _revived(facts: Facts, message: MessageFacts) -> bool:
     """Whether it may have ended, and live again since the server went back."""
     return any(facts.forgotten(act) for act in message.acts)
 
 
-def _had_key_until(facts: Facts, message: Message, key: str) -> int:
+def _had_key_until(facts: Facts, message: MessageFacts, key: str) -> int:
     """Until when it was pending, or living under its key, for sure."""
     until = max((each.began for each in message.deliveries if each.key == key), default=0)
     if message.deliveries:

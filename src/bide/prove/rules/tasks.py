@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from bide.prove.facts import NEVER, Act, Facts, Handled, Message, before
+from bide.prove.facts import NEVER, Act, Facts, Handled, MessageFacts, before
 from bide.prove.report import Findings, Terms
 from bide.prove.rules.times import MS
 
@@ -38,13 +38,13 @@ def _limits(facts: Facts, found: Findings) -> None:
                 found.broken("limits", id, f"{inside} were in {gate} at once, which has room for {places}")
 
 
-def _lost(message: Message, handled: Handled) -> bool:
+def _lost(message: MessageFacts, handled: Handled) -> bool:
     mine = [act for act in message.acts if act.token == handled.token]
     later = any(each.token > handled.token and each.began < handled.ended for each in message.deliveries)
     return later or any(act.outcome == "LeaseLost" for act in mine) or _outlives(message, handled, mine)
 
 
-def _outlives(message: Message, handled: Handled, mine: Sequence[Act]) -> bool:
+def _outlives(message: MessageFacts, handled: Handled, mine: Sequence[Act]) -> bool:
     """Whether its lease was not renewed in time, as of a process that stood still."""
     lease = min((each.lease for each in message.deliveries if each.token == handled.token), default=0)
     renewed = sorted(act.began for act in mine if act.op == "extend" and act.happened and act.began < handled.ended)
@@ -63,7 +63,7 @@ def _instants(facts: Facts, found: Findings) -> None:
                     found.broken("instants", message.id, f"is for {handled.planned} of {handled.topic}, as is {first}")
 
 
-def _results(facts: Facts, message: Message, found: Findings) -> None:
+def _results(facts: Facts, message: MessageFacts, found: Findings) -> None:
     returned = [each for each in message.handled if each.result != "fail"]
     acks = [act for act in message.acts if act.op == "ack" and act.happened and not facts.forgotten(act)]
     for read in message.done("result"):
@@ -74,7 +74,7 @@ def _results(facts: Facts, message: Message, found: Findings) -> None:
             found.broken("results", message.id, f"its result is not what the handler returned {of}")
 
 
-def _dependencies(facts: Facts, message: Message, found: Findings) -> None:
+def _dependencies(facts: Facts, message: MessageFacts, found: Findings) -> None:
     moved = any(act.op == "reschedule" and act.possible for act in message.acts)
     deadlines = [send.due for send in message.sends if send.due is not None]
     for each in message.deliveries:
@@ -86,14 +86,14 @@ def _dependencies(facts: Facts, message: Message, found: Findings) -> None:
                 found.broken("dependencies", message.id, f"came before {part} was done, and before its deadline")
 
 
-def _may_be_done(part: Message | None, at: int) -> bool:
+def _may_be_done(part: MessageFacts | None, at: int) -> bool:
     """A handler may have done its work, and died before it could write that down."""
     return part is not None and any(
         each.began < at and (each.result == "unknown" or (each.result == "ok" and each.ended < at)) for each in part.handled
     )
 
 
-def _merged(facts: Facts, message: Message, found: Findings) -> None:
+def _merged(facts: Facts, message: MessageFacts, found: Findings) -> None:
     """A handler finds the same list in each attempt, with all that was merged."""
     lists = [each for each in message.deliveries if each.tags is not None]
     for each in lists:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
-from bide.prove.facts import NEVER, Act, Delivered, Facts, Message, Send
+from bide.prove.facts import NEVER, Act, DeliveryFacts, Facts, MessageFacts, Send
 from bide.prove.report import Findings, Terms
 
 MS = 1_000_000
@@ -48,7 +48,9 @@ def judge(facts: Facts, terms: Terms, found: Findings) -> None:
             _judge(facts, message, delivered, setters, terms, found)
 
 
-def _judge(facts: Facts, message: Message, delivered: Delivered, setters: list[Setter], terms: Terms, found: Findings) -> None:
+def _judge(
+    facts: Facts, message: MessageFacts, delivered: DeliveryFacts, setters: list[Setter], terms: Terms, found: Findings
+) -> None:
     may = [each for each in setters if _may_hold(each, delivered, setters)]
     if not may:
         return
@@ -67,7 +69,7 @@ def _judge(facts: Facts, message: Message, delivered: Delivered, setters: list[S
         found.broken("never early", message.id, f"came out {what}")
 
 
-def _put_aside(message: Message, delivered: Delivered) -> bool:
+def _put_aside(message: MessageFacts, delivered: DeliveryFacts) -> bool:
     """Whether it may have been released until it is called: its instant was reached before, and is none any more."""
     return any(act.op == "release" and act.possible and act.began < delivered.ended for act in message.acts)
 
@@ -95,7 +97,7 @@ def _shown(facts: Facts, since: int, until: int) -> int | None:
     return latest
 
 
-def _in_a_pause(facts: Facts, delivered: Delivered, acts: Sequence[Act]) -> bool:
+def _in_a_pause(facts: Facts, delivered: DeliveryFacts, acts: Sequence[Act]) -> bool:
     """Whether the topic had been paused when the receive began, and nobody can have resumed it before it was over.
 
     A pause that a rollback of the server may have undone does not count.
@@ -108,7 +110,7 @@ def _in_a_pause(facts: Facts, delivered: Delivered, acts: Sequence[Act]) -> bool
     return not any(act.op == "resume" and act.possible and act.ended >= last and act.began <= delivered.ended for act in acts)
 
 
-def _may_hold(setter: Setter, delivered: Delivered, setters: list[Setter]) -> bool:
+def _may_hold(setter: Setter, delivered: DeliveryFacts, setters: list[Setter]) -> bool:
     """Whether the due time at this delivery may be the one that the setter gave."""
     if setter.began > delivered.ended or (setter.token is not None and setter.token >= delivered.token):
         return False
@@ -122,7 +124,7 @@ def _may_hold(setter: Setter, delivered: Delivered, setters: list[Setter]) -> bo
     )
 
 
-def _setters(facts: Facts, message: Message, terms: Terms) -> Iterable[Setter]:
+def _setters(facts: Facts, message: MessageFacts, terms: Terms) -> Iterable[Setter]:
     for send in message.sends:
         made = send.key is None or send.outcome == "created"
         if send.if_exists == "merge" and not made:
@@ -143,7 +145,7 @@ def _setters(facts: Facts, message: Message, terms: Terms) -> Iterable[Setter]:
                 yield _set_by(facts, act, message, terms, sure=False)
 
 
-def _set_by(facts: Facts, act: Act, message: Message, terms: Terms, *, sure: bool) -> Setter:
+def _set_by(facts: Facts, act: Act, message: MessageFacts, terms: Terms, *, sure: bool) -> Setter:
     """`sure`: if it happened, it happened to this message."""
     least = act.at if act.at is not None else _engine_time(message, act, terms) + (act.delay or 0)
     real = 0 if act.at is not None else act.began + (act.delay or 0) * MS
@@ -152,7 +154,7 @@ def _set_by(facts: Facts, act: Act, message: Message, terms: Terms, *, sure: boo
     return Setter(act.began, act.ended if sure else NEVER, least, real, wall, token=token, undone=facts.forgotten(act))
 
 
-def _engine_time(message: Message, act: Act, terms: Terms) -> int:
+def _engine_time(message: MessageFacts, act: Act, terms: Terms) -> int:
     """What the engine's clock had reached when this was done, at least."""
     best = 0
     for send in message.sends:
@@ -174,7 +176,7 @@ def _tells_time(send: Send) -> bool:
     return send.delay is not None and send.due is not None and send.outcome in ("created", "replaced")
 
 
-def made(each: Delivered, terms: Terms) -> int:
+def made(each: DeliveryFacts, terms: Terms) -> int:
     """The engine's time when it was handed out, at the earliest: a receive asks server after server, and tells the end."""
     return each.now - each.took if terms.spread else each.now
 

@@ -10,7 +10,7 @@ from bide.core.formats import plural
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Ref, Stored, Swept, as_one
 from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown
-from bide.queue.bulk import PAGE, Absent, Choice, Progress, share
+from bide.queue.bulk import PAGE, Choice, LeftOut, Progress, share
 from bide.rounds import AsyncRound
 from bide.types import CancelResult, State
 
@@ -19,7 +19,7 @@ Told: TypeAlias = tuple[Progress, Sequence[str], BideError | None]
 
 
 async def chosen(
-    engine: AsyncEngine, topic: str, state: State, choice: Choice, absent: Absent, most: int = sys.maxsize
+    engine: AsyncEngine, topic: str, state: State, choice: Choice, absent: LeftOut, most: int = sys.maxsize
 ) -> AsyncGenerator[tuple[int, list[Stored]], None]:
     """Pages of messages: how many were looked at by then, and those of the page that are meant.
 
@@ -34,7 +34,7 @@ async def chosen(
             return
 
 
-async def count_dead(engine: AsyncEngine, topic: str, absent: Absent) -> int:
+async def count_dead(engine: AsyncEngine, topic: str, absent: LeftOut) -> int:
     """How many dead letters there are now. An engine that counts nothing is asked for all of them."""
     if engine.capabilities.inspect:
         return absent.heard(await engine.stats(topic)).dead
@@ -63,7 +63,7 @@ async def last(steps: AsyncGenerator[Progress, None]) -> Progress:
 async def requeue_named(
     engine: AsyncEngine, topic: str, ids: Sequence[str], delay: int, spread: int
 ) -> AsyncGenerator[Progress, None]:
-    step, absent = Progress(), Absent()
+    step, absent = Progress(), LeftOut()
     for first in range(0, len(ids), MAX_BATCH):
         part = ids[first : first + MAX_BATCH]
         step = await _requeue(engine, topic, part, delay, share(len(ids), first, len(part), spread), step, absent)
@@ -72,7 +72,7 @@ async def requeue_named(
 
 
 async def requeue_all(engine: AsyncEngine, topic: str, delay: int, spread: int) -> AsyncGenerator[Progress, None]:
-    absent = Absent()
+    absent = LeftOut()
     total = await count_dead(engine, topic, absent)
     most = sys.maxsize if absent.silent else total  # a server that is back has more
     step, more = Progress(), True
@@ -90,7 +90,7 @@ async def requeue_chosen(
     engine: AsyncEngine, topic: str, choice: Choice, delay: int, spread: int
 ) -> AsyncGenerator[Progress, None]:
     """With a spread, they are counted first."""
-    absent = Absent()
+    absent = LeftOut()
     total, step = await count_dead(engine, topic, absent), Progress()
     many = 0
     if spread:
@@ -106,7 +106,7 @@ async def requeue_chosen(
 
 
 async def _requeue(
-    engine: AsyncEngine, topic: str, ids: Sequence[str], delay: int, place: tuple[int, int], step: Progress, absent: Absent
+    engine: AsyncEngine, topic: str, ids: Sequence[str], delay: int, place: tuple[int, int], step: Progress, absent: LeftOut
 ) -> Progress:
     begin, over = place
 
@@ -120,7 +120,7 @@ async def _requeue(
 
 
 async def purge_named(engine: AsyncEngine, topic: str, ids: Sequence[str]) -> AsyncGenerator[Progress, None]:
-    step, absent = Progress(), Absent()
+    step, absent = Progress(), LeftOut()
     for first in range(0, len(ids), MAX_BATCH):
         part = ids[first : first + MAX_BATCH]
         asked = first + len(part)
@@ -130,7 +130,7 @@ async def purge_named(engine: AsyncEngine, topic: str, ids: Sequence[str]) -> As
 
 
 async def purge_all(engine: AsyncEngine, topic: str, state: State) -> AsyncGenerator[Progress, None]:
-    absent = Absent()
+    absent = LeftOut()
     done, total, more = 0, await _stored(engine, topic, state, absent), True
     while more:
         page = absent.heard(await engine.purge(topic, state, limit=max(1, min(MAX_BATCH, total - done))))
@@ -140,7 +140,7 @@ async def purge_all(engine: AsyncEngine, topic: str, state: State) -> AsyncGener
     yield absent.left_out(Progress(done, done, done))
 
 
-async def _stored(engine: AsyncEngine, topic: str, state: State, absent: Absent) -> int:
+async def _stored(engine: AsyncEngine, topic: str, state: State, absent: LeftOut) -> int:
     """How many there are, where that is told exactly; else more than there can be."""
     if not engine.capabilities.inspect:
         return sys.maxsize
@@ -150,7 +150,7 @@ async def _stored(engine: AsyncEngine, topic: str, state: State, absent: Absent)
 
 
 async def purge_chosen(engine: AsyncEngine, topic: str, choice: Choice) -> AsyncGenerator[Progress, None]:
-    step, absent = Progress(), Absent()
+    step, absent = Progress(), LeftOut()
     async for seen, found in chosen(engine, topic, "dead", choice, absent):
         done = await _purged(engine, topic, [each.id for each in found], absent)
         step = Progress(seen, step.asked + len(found), step.done + done)
@@ -158,7 +158,7 @@ async def purge_chosen(engine: AsyncEngine, topic: str, choice: Choice) -> Async
     yield absent.left_out(step)
 
 
-async def _purged(engine: AsyncEngine, topic: str, ids: Sequence[str], absent: Absent) -> int:
+async def _purged(engine: AsyncEngine, topic: str, ids: Sequence[str], absent: LeftOut) -> int:
     async def purge(some: Sequence[str]) -> Told:
         return await _swept(partial(engine.purge, topic, "dead", some), some, absent)
 
@@ -169,7 +169,7 @@ async def cancel_chosen(
     engine: AsyncEngine, topic: str, states: Sequence[State], choice: Choice
 ) -> AsyncGenerator[Progress, None]:
     """What is scheduled comes first, or a message that falls due meanwhile would be in no page."""
-    step, before, absent = Progress(), 0, Absent()
+    step, before, absent = Progress(), 0, LeftOut()
 
     async def cancel(ids: Sequence[str]) -> Told:
         return await _cancelled(engine, ids, absent)
@@ -185,7 +185,7 @@ async def cancel_chosen(
 
 
 async def _changed(
-    engine: AsyncEngine, ids: Sequence[str], change: Callable[[Sequence[str]], Awaitable[Told]], absent: Absent
+    engine: AsyncEngine, ids: Sequence[str], change: Callable[[Sequence[str]], Awaitable[Told]], absent: LeftOut
 ) -> Progress:
     """What a change did of these messages. A part of the engine that refuses, or does not answer, keeps no other part from it,
     and is not asked again: what it may have done would be told as gone.
@@ -204,7 +204,7 @@ async def _changed(
     return did
 
 
-async def _swept(call: Callable[[], Awaitable[Swept]], ids: Sequence[str], absent: Absent) -> Told:
+async def _swept(call: Callable[[], Awaitable[Swept]], ids: Sequence[str], absent: LeftOut) -> Told:
     """What requeue or purge did of these messages."""
     try:
         page = absent.heard(await call())
@@ -213,7 +213,7 @@ async def _swept(call: Callable[[], Awaitable[Swept]], ids: Sequence[str], absen
     return Progress(done=page.count, keyless=page.keyless), (), None
 
 
-async def _cancelled(engine: AsyncEngine, ids: Sequence[str], absent: Absent) -> Told:
+async def _cancelled(engine: AsyncEngine, ids: Sequence[str], absent: LeftOut) -> Told:
     """What became of messages that were pending a moment ago. Each part of the engine is asked in a call of its own, so that an
     error is about that part alone.
     """
@@ -233,7 +233,7 @@ async def _cancelled(engine: AsyncEngine, ids: Sequence[str], absent: Absent) ->
     return did, left, as_one(errors) if errors else None
 
 
-async def _cancelled_of(engine: AsyncEngine, ids: Sequence[str], absent: Absent) -> Told:
+async def _cancelled_of(engine: AsyncEngine, ids: Sequence[str], absent: LeftOut) -> Told:
     """The same of one part."""
     answers: Sequence[CancelResult | None]
     failed: BideError | None = None

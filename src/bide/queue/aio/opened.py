@@ -14,7 +14,7 @@ from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.outbox import AsyncOutbox
 from bide.queue.aio.parts import AsyncRooms, in_parts
 from bide.queue.aio.receive import AsyncReceiver
-from bide.queue.aio.results import AsyncDependents, AsyncKeeping
+from bide.queue.aio.results import AsyncDependents, AsyncOpenResults
 from bide.queue.answers import Assembled, Collected
 from bide.queue.batching import CLOSING, AsyncBatching
 from bide.queue.heartbeat import Heartbeat
@@ -37,7 +37,7 @@ class AsyncOpened:
         )
         self.rooms: AsyncRooms = AsyncRooms(engine, setup.tasks.rules.most)
         self.dependents: AsyncDependents = AsyncDependents(engine)
-        self.keeping: AsyncKeeping = AsyncKeeping(engine)
+        self.keeping: AsyncOpenResults = AsyncOpenResults(engine)
         self.heartbeat: Heartbeat = Heartbeat(setup.source)
         self.aside: AsyncAside = AsyncAside()
         self.outbox: AsyncOutbox | None = (

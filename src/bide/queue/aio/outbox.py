@@ -10,9 +10,9 @@ from bide.engines.guard.hooks import Hooks
 from bide.errors import ResultPending, ResultUnknown
 from bide.queue import outbox
 from bide.queue.aio.outbox_changes import AsyncBringing, AsyncWithdrawal, Cancel
-from bide.queue.aio.outbox_messages import AsyncTurns, AsyncWaiting
+from bide.queue.aio.outbox_messages import AsyncOutboxMessages, AsyncTurns
 from bide.queue.aio.relay import AsyncRelay, AsyncRelays
-from bide.queue.aio.results import AsyncKeeping
+from bide.queue.aio.results import AsyncOpenResults
 from bide.queue.batching import CLOSING
 from bide.queue.relay import Kept
 from bide.queue.results import expected
@@ -23,17 +23,17 @@ from bide.types import Sent
 class AsyncOutbox:
     """`store`: the engine of the caller's database. Any number of programs may hand its messages on."""
 
-    def __init__(self, store: AsyncEngine, target: AsyncEngine, keeping: AsyncKeeping, setup: Setup, shown: str) -> None:
+    def __init__(self, store: AsyncEngine, target: AsyncEngine, keeping: AsyncOpenResults, setup: Setup, shown: str) -> None:
         """`keeping`: the results that are kept by the queue's engine. `shown`: the store, as it may be shown."""
         self._setup = setup
         self._hooks = Hooks(setup.hooks, shown)
         self.store: AsyncEngine = store
         self._target = target
         self._keeping = keeping
-        self._named = AsyncKeeping(store)  # the ids that messages have since they were handed on
+        self._named = AsyncOpenResults(store)  # the ids that messages have since they were handed on
         self._names = False  # whether any that was handed on here is asked for
         self._bring = AsyncBringing(store, target, self._name).bring
-        self.waiting: AsyncWaiting = AsyncWaiting(store, target, self._bring)
+        self.waiting: AsyncOutboxMessages = AsyncOutboxMessages(store, target, self._bring)
         self._turns = AsyncTurns(self.waiting, target)
         self.relays: AsyncRelays = AsyncRelays()
 

@@ -14,7 +14,7 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Capabilities, Ref, Stored, error_of_each
 from bide.errors import BadMessage, BideError, EngineError, OutcomeUnknown, QueueFull, Unsupported
 from bide.queue import outbox
-from bide.queue.aio.outbox_messages import LEASE, AsyncWaiting, Bring
+from bide.queue.aio.outbox_messages import LEASE, AsyncOutboxMessages, Bring
 from bide.queue.outbox import Brought, Failures, Fate, Sought, Told, Withdrawn, is_refused, is_untouched, reason
 from bide.queue.relay import Kept
 from bide.types import CancelResult, Sent
@@ -94,7 +94,9 @@ Here: TypeAlias = Callable[[Sequence[str]], Awaitable[list[CancelResult]]]
 class AsyncWithdrawal:
     """For one call. Of all that wait with a key the first are handed on together, then the second, and so on."""
 
-    def __init__(self, store: AsyncEngine, waiting: AsyncWaiting, bring: Bring, cancel: Cancel, queue: Capabilities) -> None:
+    def __init__(
+        self, store: AsyncEngine, waiting: AsyncOutboxMessages, bring: Bring, cancel: Cancel, queue: Capabilities
+    ) -> None:
         """`cancel`: in the queue. `queue`: what its engine can do."""
         self._store = store
         self._waiting = waiting

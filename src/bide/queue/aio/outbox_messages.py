@@ -25,7 +25,7 @@ STATES: tuple[State, ...] = ("ready", "leased", "scheduled", "ready")  # the las
 TRIES = 3  # to take a message from a relay, which may give it back at that moment
 
 
-class AsyncWaiting:
+class AsyncOutboxMessages:
     def __init__(self, store: AsyncEngine, target: AsyncEngine, bring: Bring) -> None:
         """`bring`: hands them on, whoever has them."""
         self._store = store
@@ -148,7 +148,7 @@ class Stuck(NamedTuple):
 
 
 class AsyncTurns:
-    def __init__(self, waiting: AsyncWaiting, target: AsyncEngine) -> None:
+    def __init__(self, waiting: AsyncOutboxMessages, target: AsyncEngine) -> None:
         self._waiting = waiting
         self._target = target
         self._seen: set[str] = set()  # the ids of all that waited at the last look

@@ -20,7 +20,7 @@ from bide.wakeable import AsyncSignal, Wakeable
 _log = Log("bide.queue")
 
 
-class AsyncKeeping:
+class AsyncOpenResults:
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
         self._expects: AsyncBatching[Expected, None] = AsyncBatching(self._expect, lambda each: engine.part_of(Ref(each.id)))

@@ -5,7 +5,7 @@ from typing import Any
 
 from bide.engines.base import Claimed
 from bide.engines.gates import Entered, Entry, Held, Spend, Spent
-from bide.queue.tasks.limits import Limits, Step
+from bide.queue.tasks.limits import GateStep, Limits
 from bide.queue.tasks.outcome import RELEASED, Outcome
 
 ASIDE = 30_000  # ms: should nobody call a message that waits for its turn, it looks for itself after so long,
@@ -16,7 +16,7 @@ class Passage:
     def __init__(self, limits: Limits, claimed: Claimed, arguments: Mapping[str, Any]) -> None:
         """Raises Unread if the message's arguments can't be put into the name of a gate."""
         self.limits: Limits = limits
-        self.steps: list[Step] = limits.steps(arguments)  # still to come
+        self.steps: list[GateStep] = limits.steps(arguments)  # still to come
         self.held: list[Held] = []
         self.refused: Outcome | None = None
         self.again: float = 0.0  # seconds until its topic may go on; 0: when there is a place
@@ -27,7 +27,7 @@ class Passage:
         self._was_here = claimed.attempt > 1 or claimed.began is not None
 
     @property
-    def step(self) -> Step | None:
+    def step(self) -> GateStep | None:
         """What comes next, until it was taken."""
         return self.steps[0] if self.steps and self.refused is None else None
 
@@ -42,12 +42,12 @@ class Passage:
             return self._lease
         return limits.lock_wait if limits.on_conflict == "wait" else None
 
-    def entry(self, step: Step, lease_ms: int) -> Entry:
+    def entry(self, step: GateStep, lease_ms: int) -> Entry:
         self._lease = lease_ms
         waits = step.waits and (step.lock is None or self._lock_wait is not None)
         return Entry(step.gate, self._holder, lease_ms, step.places, self._id if waits else None)
 
-    def spend(self, step: Step) -> Spend:
+    def spend(self, step: GateStep) -> Spend:
         return Spend(step.gate, step.places, step.window, holder=self._id if step.waits else None)
 
     def entered(self, answer: Entered, now: int) -> None:
@@ -68,7 +68,7 @@ class Passage:
         elif not answer.at:
             self.refused, self.again = RELEASED, (answer.next_at - answer.now) / 1000
 
-    def _waits(self, step: Step, waited: int) -> Outcome:
+    def _waits(self, step: GateStep, waited: int) -> Outcome:
         """What becomes of a message whose gate is full."""
         limits = self.limits
         aside = min(max(waited, ASIDE), LONG_ASIDE)

@@ -14,7 +14,7 @@ from bide.queue.schedules.records import (
     ANNOUNCED,
     TIMING,
     Kept,
-    Record,
+    ScheduleRecord,
     announcement,
     called_of,
     in_force,
@@ -52,7 +52,7 @@ def announced(
     `pending`: the message of the next instant. `left`: the same in the topic that the task has left, if it has moved. `now`:
     engine time. `clock`: what the server's clock shows.
     """
-    own, before = Record(planned.topic, planned.schedule.timing), what.record
+    own, before = ScheduleRecord(planned.topic, planned.schedule.timing), what.record
     differs = before is not None and before != own
     if differs and not begins and what.until - ANNOUNCED > now - SILENT:
         return  # another release has been started since, and announces its own
@@ -121,7 +121,7 @@ def _is_of_another(pending: Stored, schedule: Schedule) -> bool:
     return pending.headers.get(TIMING, mark) != mark
 
 
-def listed(name: str, what: Kept, record: Record, pending: Stored | None) -> ScheduleInfo:
+def listed(name: str, what: Kept, record: ScheduleRecord, pending: Stored | None) -> ScheduleInfo:
     timing = what.timing(record.timing)
     return ScheduleInfo(
         name=name,

@@ -36,7 +36,7 @@ _FOR_GOOD = MAX_DELAY_MS - 25 * _DAY  # ms until a mark falls due
 REFS = 3  # that tell what is kept of a schedule
 
 
-class Record(msgspec.Struct, frozen=True):
+class ScheduleRecord(msgspec.Struct, frozen=True):
     """What workers announce."""
 
     topic: str
@@ -53,7 +53,7 @@ class Change(msgspec.Struct, frozen=True):
 class Kept(NamedTuple):
     """What is stored of one schedule."""
 
-    record: Record | None
+    record: ScheduleRecord | None
     stored: Stored | None  # the message that holds the record
     paused: bool
     change: Change | None
@@ -118,7 +118,7 @@ def refs(name: str) -> list[Ref]:
 def kept(found: Sequence[Stored | None]) -> Kept:
     """From what these refs have brought."""
     stored, paused, changed = found
-    record = None if stored is None else _decoded(stored.body, Record)
+    record = None if stored is None else _decoded(stored.body, ScheduleRecord)
     change = None if changed is None else _decoded(changed.body, Change)
     return Kept(record, None if record is None else stored, paused is not None, change)
 
@@ -129,7 +129,7 @@ def name_of(stored: Stored) -> str | None:
 
 
 def announcement(planned: Planned, before: Kept) -> NewMessage:
-    body = msgspec.json.encode(Record(planned.topic, planned.schedule.timing))
+    body = msgspec.json.encode(ScheduleRecord(planned.topic, planned.schedule.timing))
     headers = _headers(before.called, before.begun)
     return NewMessage(TOPIC, body, ANNOUNCED, key=planned.name, if_exists="replace", headers=headers)
 

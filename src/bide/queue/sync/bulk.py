@@ -10,7 +10,7 @@ from bide.core.formats import plural
 from bide.engines.base import MAX_BATCH, Ref, Stored, Swept, as_one
 from bide.engines.sync import Engine
 from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown
-from bide.queue.bulk import PAGE, Absent, Choice, Progress, share
+from bide.queue.bulk import PAGE, Choice, LeftOut, Progress, share
 from bide.rounds import Round
 from bide.types import CancelResult, State
 
@@ -19,7 +19,7 @@ Told: TypeAlias = tuple[Progress, Sequence[str], BideError | None]
 
 
 def chosen(
-    engine: Engine, topic: str, state: State, choice: Choice, absent: Absent, most: int = sys.maxsize
+    engine: Engine, topic: str, state: State, choice: Choice, absent: LeftOut, most: int = sys.maxsize
 ) -> Generator[tuple[int, list[Stored]], None, None]:
     """Pages of messages: how many were looked at by then, and those of the page that are meant.
 
@@ -34,7 +34,7 @@ def chosen(
             return
 
 
-def count_dead(engine: Engine, topic: str, absent: Absent) -> int:
+def count_dead(engine: Engine, topic: str, absent: LeftOut) -> int:
     """How many dead letters there are now. An engine that counts nothing is asked for all of them."""
     if engine.capabilities.inspect:
         return absent.heard(engine.stats(topic)).dead
@@ -61,7 +61,7 @@ def last(steps: Generator[Progress, None, None]) -> Progress:
 
 
 def requeue_named(engine: Engine, topic: str, ids: Sequence[str], delay: int, spread: int) -> Generator[Progress, None, None]:
-    step, absent = Progress(), Absent()
+    step, absent = Progress(), LeftOut()
     for first in range(0, len(ids), MAX_BATCH):
         part = ids[first : first + MAX_BATCH]
         step = _requeue(engine, topic, part, delay, share(len(ids), first, len(part), spread), step, absent)
@@ -70,7 +70,7 @@ def requeue_named(engine: Engine, topic: str, ids: Sequence[str], delay: int, sp
 
 
 def requeue_all(engine: Engine, topic: str, delay: int, spread: int) -> Generator[Progress, None, None]:
-    absent = Absent()
+    absent = LeftOut()
     total = count_dead(engine, topic, absent)
     most = sys.maxsize if absent.silent else total  # a server that is back has more
     step, more = Progress(), True
@@ -86,7 +86,7 @@ def requeue_all(engine: Engine, topic: str, delay: int, spread: int) -> Generato
 
 def requeue_chosen(engine: Engine, topic: str, choice: Choice, delay: int, spread: int) -> Generator[Progress, None, None]:
     """With a spread, they are counted first."""
-    absent = Absent()
+    absent = LeftOut()
     total, step = count_dead(engine, topic, absent), Progress()
     many = 0
     if spread:
@@ -102,7 +102,7 @@ def requeue_chosen(engine: Engine, topic: str, choice: Choice, delay: int, sprea
 
 
 def _requeue(
-    engine: Engine, topic: str, ids: Sequence[str], delay: int, place: tuple[int, int], step: Progress, absent: Absent
+    engine: Engine, topic: str, ids: Sequence[str], delay: int, place: tuple[int, int], step: Progress, absent: LeftOut
 ) -> Progress:
     begin, over = place
 
@@ -116,7 +116,7 @@ def _requeue(
 
 
 def purge_named(engine: Engine, topic: str, ids: Sequence[str]) -> Generator[Progress, None, None]:
-    step, absent = Progress(), Absent()
+    step, absent = Progress(), LeftOut()
     for first in range(0, len(ids), MAX_BATCH):
         part = ids[first : first + MAX_BATCH]
         asked = first + len(part)
@@ -126,7 +126,7 @@ def purge_named(engine: Engine, topic: str, ids: Sequence[str]) -> Generator[Pro
 
 
 def purge_all(engine: Engine, topic: str, state: State) -> Generator[Progress, None, None]:
-    absent = Absent()
+    absent = LeftOut()
     done, total, more = 0, _stored(engine, topic, state, absent), True
     while more:
         page = absent.heard(engine.purge(topic, state, limit=max(1, min(MAX_BATCH, total - done))))
@@ -136,7 +136,7 @@ def purge_all(engine: Engine, topic: str, state: State) -> Generator[Progress, N
     yield absent.left_out(Progress(done, done, done))
 
 
-def _stored(engine: Engine, topic: str, state: State, absent: Absent) -> int:
+def _stored(engine: Engine, topic: str, state: State, absent: LeftOut) -> int:
     """How many there are, where that is told exactly; else more than there can be."""
     if not engine.capabilities.inspect:
         return sys.maxsize
@@ -146,7 +146,7 @@ def _stored(engine: Engine, topic: str, state: State, absent: Absent) -> int:
 
 
 def purge_chosen(engine: Engine, topic: str, choice: Choice) -> Generator[Progress, None, None]:
-    step, absent = Progress(), Absent()
+    step, absent = Progress(), LeftOut()
     for seen, found in chosen(engine, topic, "dead", choice, absent):
         done = _purged(engine, topic, [each.id for each in found], absent)
         step = Progress(seen, step.asked + len(found), step.done + done)
@@ -154,7 +154,7 @@ def purge_chosen(engine: Engine, topic: str, choice: Choice) -> Generator[Progre
     yield absent.left_out(step)
 
 
-def _purged(engine: Engine, topic: str, ids: Sequence[str], absent: Absent) -> int:
+def _purged(engine: Engine, topic: str, ids: Sequence[str], absent: LeftOut) -> int:
     def purge(some: Sequence[str]) -> Told:
         return _swept(partial(engine.purge, topic, "dead", some), some, absent)
 
@@ -163,7 +163,7 @@ def _purged(engine: Engine, topic: str, ids: Sequence[str], absent: Absent) -> i
 
 def cancel_chosen(engine: Engine, topic: str, states: Sequence[State], choice: Choice) -> Generator[Progress, None, None]:
     """What is scheduled comes first, or a message that falls due meanwhile would be in no page."""
-    step, before, absent = Progress(), 0, Absent()
+    step, before, absent = Progress(), 0, LeftOut()
 
     def cancel(ids: Sequence[str]) -> Told:
         return _cancelled(engine, ids, absent)
@@ -178,7 +178,7 @@ def cancel_chosen(engine: Engine, topic: str, states: Sequence[State], choice: C
     yield absent.left_out(step)
 
 
-def _changed(engine: Engine, ids: Sequence[str], change: Callable[[Sequence[str]], Told], absent: Absent) -> Progress:
+def _changed(engine: Engine, ids: Sequence[str], change: Callable[[Sequence[str]], Told], absent: LeftOut) -> Progress:
     """What a change did of these messages. A part of the engine that refuses, or does not answer, keeps no other part from it,
     and is not asked again: what it may have done would be told as gone.
     """
@@ -196,7 +196,7 @@ def _changed(engine: Engine, ids: Sequence[str], change: Callable[[Sequence[str]
     return did
 
 
-def _swept(call: Callable[[], Swept], ids: Sequence[str], absent: Absent) -> Told:
+def _swept(call: Callable[[], Swept], ids: Sequence[str], absent: LeftOut) -> Told:
     """What requeue or purge did of these messages."""
     try:
         page = absent.heard(call())
@@ -205,7 +205,7 @@ def _swept(call: Callable[[], Swept], ids: Sequence[str], absent: Absent) -> Tol
     return Progress(done=page.count, keyless=page.keyless), (), None
 
 
-def _cancelled(engine: Engine, ids: Sequence[str], absent: Absent) -> Told:
+def _cancelled(engine: Engine, ids: Sequence[str], absent: LeftOut) -> Told:
     """What became of messages that were pending a moment ago. Each part of the engine is asked in a call of its own, so that an
     error is about that part alone.
     """
@@ -225,7 +225,7 @@ def _cancelled(engine: Engine, ids: Sequence[str], absent: Absent) -> Told:
     return did, left, as_one(errors) if errors else None
 
 
-def _cancelled_of(engine: Engine, ids: Sequence[str], absent: Absent) -> Told:
+def _cancelled_of(engine: Engine, ids: Sequence[str], absent: LeftOut) -> Told:
     """The same of one part."""
     answers: Sequence[CancelResult | None]
     failed: BideError | None = None

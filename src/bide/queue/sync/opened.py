@@ -19,7 +19,7 @@ from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.outbox import Outbox
 from bide.queue.sync.parts import Rooms, in_parts
 from bide.queue.sync.receive import Receiver
-from bide.queue.sync.results import Dependents, Keeping
+from bide.queue.sync.results import Dependents, OpenResults
 from bide.rounds import Aside
 from bide.types import CancelResult, Duration, RescheduleResult, Sent
 
@@ -35,7 +35,7 @@ class Opened:
         self.moves: Batching[Move, RescheduleResult] = Batching(engine.reschedule, lambda move: engine.part_of(move.ref))
         self.rooms: Rooms = Rooms(engine, setup.tasks.rules.most)
         self.dependents: Dependents = Dependents(engine)
-        self.keeping: Keeping = Keeping(engine)
+        self.keeping: OpenResults = OpenResults(engine)
         self.heartbeat: Heartbeat = Heartbeat(setup.source)
         self.aside: Aside = Aside()
         self.outbox: Outbox | None = (

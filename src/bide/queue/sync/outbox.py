@@ -14,26 +14,26 @@ from bide.queue.relay import Kept
 from bide.queue.results import expected
 from bide.queue.setup import Setup
 from bide.queue.sync.outbox_changes import Bringing, Cancel, Withdrawal
-from bide.queue.sync.outbox_messages import Turns, Waiting
+from bide.queue.sync.outbox_messages import OutboxMessages, Turns
 from bide.queue.sync.relay import Relay, Relays
-from bide.queue.sync.results import Keeping
+from bide.queue.sync.results import OpenResults
 from bide.types import Sent
 
 
 class Outbox:
     """`store`: the engine of the caller's database. Any number of programs may hand its messages on."""
 
-    def __init__(self, store: Engine, target: Engine, keeping: Keeping, setup: Setup, shown: str) -> None:
+    def __init__(self, store: Engine, target: Engine, keeping: OpenResults, setup: Setup, shown: str) -> None:
         """`keeping`: the results that are kept by the queue's engine. `shown`: the store, as it may be shown."""
         self._setup = setup
         self._hooks = Hooks(setup.hooks, shown)
         self.store: Engine = store
         self._target = target
         self._keeping = keeping
-        self._named = Keeping(store)  # the ids that messages have since they were handed on
+        self._named = OpenResults(store)  # the ids that messages have since they were handed on
         self._names = False  # whether any that was handed on here is asked for
         self._bring = Bringing(store, target, self._name).bring
-        self.waiting: Waiting = Waiting(store, target, self._bring)
+        self.waiting: OutboxMessages = OutboxMessages(store, target, self._bring)
         self._turns = Turns(self.waiting, target)
         self.relays: Relays = Relays()
 

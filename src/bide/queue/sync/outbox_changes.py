@@ -16,7 +16,7 @@ from bide.errors import BadMessage, BideError, EngineError, OutcomeUnknown, Queu
 from bide.queue import outbox
 from bide.queue.outbox import Brought, Failures, Fate, Sought, Told, Withdrawn, is_refused, is_untouched, reason
 from bide.queue.relay import Kept
-from bide.queue.sync.outbox_messages import LEASE, Bring, Waiting
+from bide.queue.sync.outbox_messages import LEASE, Bring, OutboxMessages
 from bide.types import CancelResult, Sent
 
 HELD = 5_000  # ms for which what is to be cancelled or moved is not delivered
@@ -94,7 +94,7 @@ Here: TypeAlias = Callable[[Sequence[str]], list[CancelResult]]
 class Withdrawal:
     """For one call. Of all that wait with a key the first are handed on together, then the second, and so on."""
 
-    def __init__(self, store: Engine, waiting: Waiting, bring: Bring, cancel: Cancel, queue: Capabilities) -> None:
+    def __init__(self, store: Engine, waiting: OutboxMessages, bring: Bring, cancel: Cancel, queue: Capabilities) -> None:
         """`cancel`: in the queue. `queue`: what its engine can do."""
         self._store = store
         self._waiting = waiting

@@ -25,7 +25,7 @@ STATES: tuple[State, ...] = ("ready", "leased", "scheduled", "ready")  # the las
 TRIES = 3  # to take a message from a relay, which may give it back at that moment
 
 
-class Waiting:
+class OutboxMessages:
     def __init__(self, store: Engine, target: Engine, bring: Bring) -> None:
         """`bring`: hands them on, whoever has them."""
         self._store = store
@@ -148,7 +148,7 @@ class Stuck(NamedTuple):
 
 
 class Turns:
-    def __init__(self, waiting: Waiting, target: Engine) -> None:
+    def __init__(self, waiting: OutboxMessages, target: Engine) -> None:
         self._waiting = waiting
         self._target = target
         self._seen: set[str] = set()  # the ids of all that waited at the last look

@@ -10,7 +10,7 @@ from bide.engines.base import MAX_BATCH, NewMessage, Window
 from bide.engines.sync import Engine
 from bide.errors import BideError, ConfirmTimeout, EngineError, PartlySent, QueueFull, SchemaMismatch, Unavailable
 from bide.queue.answers import Collected
-from bide.queue.topic_rules import Room
+from bide.queue.topic_rules import TopicRoom
 from bide.types import Sent
 from bide.wakeable import Signal
 
@@ -23,7 +23,7 @@ class Rooms:
         """`most`: how many messages may be pending, by topic."""
         self._engine = engine
         self._most = most
-        self._rooms: dict[str, Room] = {}
+        self._rooms: dict[str, TopicRoom] = {}
 
     def take(self, topic: str, count: int) -> None:
         """Room for so many messages. Raises QueueFull."""
@@ -46,7 +46,7 @@ class Rooms:
         self._rooms[topic].done(taken, stored)
 
     def _take(self, topic: str, least: int, count: int) -> int:
-        room, most = self._rooms.setdefault(topic, Room()), self._most.get(topic, 2**62)
+        room, most = self._rooms.setdefault(topic, TopicRoom()), self._most.get(topic, 2**62)
         if room.is_stale():
             began, begun = time.monotonic(), room.begin()
             pending = self._count(topic)

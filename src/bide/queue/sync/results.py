@@ -20,7 +20,7 @@ from bide.wakeable import Signal, Wakeable
 _log = Log("bide.queue")
 
 
-class Keeping:
+class OpenResults:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._expects: Batching[Expected, None] = Batching(self._expect, lambda each: engine.part_of(Ref(each.id)))

@@ -21,7 +21,7 @@ from bide.queue.topic_rules import Rule, TopicRules, rule
 from bide.types import Duration
 
 
-class Place:
+class SourceLine:
     """One line of a file is one function, however often it runs. `task`: the name of its task, for what has none of its own."""
 
     def __init__(self, function: Callable[..., Any], task: str) -> None:
@@ -184,7 +184,7 @@ class Definition:
         self.overdue: Overdue | None = read_overdue(self.topic, catch_up, limits)
         self.rule: Rule = rule(expires_in, most_pending)
         self.keep, self.run = _kept(function, keep, batch, is_async=self.is_async)
-        self.place: Place = Place(function, self.name)
+        self.place: SourceLine = SourceLine(function, self.name)
         self.arguments.check_early()
         if self.arguments.named[:1] in (("self",), ("cls",)) and "." in self.place.name.rpartition("<locals>.")[2]:
             raise ConfigError(f"{self.place.name}() is a method, and a message has no object to call it on: use a function.")

@@ -53,7 +53,7 @@ class Template:
             raise Unread(f"The arguments do not fit {self._name}={self._text!a}: {why}", elsewhere=False) from error
 
 
-class Step(NamedTuple):
+class GateStep(NamedTuple):
     """One gate that a message has to pass before its handler is called."""
 
     gate: str
@@ -108,18 +108,18 @@ class Limits:
         """Whether messages wait for their turn, and are called."""
         return self.lock is not None or (self.per is not None and self.concurrency is not None)
 
-    def steps(self, arguments: Mapping[str, Any]) -> list[Step]:
+    def steps(self, arguments: Mapping[str, Any]) -> list[GateStep]:
         """What a message has to pass, the narrowest first: who is held up there holds up nobody else."""
         found = []
         if self.lock is not None:
             name = self.lock.of(arguments)
-            found.append(Step(lock_gate(name), 1, 0, waits=True, lock=name))
+            found.append(GateStep(lock_gate(name), 1, 0, waits=True, lock=name))
         whose = self.topic if self.per is None else f"{self.topic} {self.per.of(arguments)}"
         waits = self.per is not None
         if self.concurrency is not None:
-            found.append(Step(_gate(f"at once {whose}"), self.concurrency, 0, waits))
+            found.append(GateStep(_gate(f"at once {whose}"), self.concurrency, 0, waits))
         if self.rate is not None:
-            found.append(Step(_gate(f"rate {whose}"), self.rate.most, self.rate.window, waits))
+            found.append(GateStep(_gate(f"rate {whose}"), self.rate.most, self.rate.window, waits))
         return found
 
 

@@ -196,7 +196,7 @@ class Failed:
             raise BadOption(f"error is a {type(error).__name__}. Give Failed(item, error) an exception or a text.")
         self.item: object = item
         self.error: BaseException = (
-            readable(error) if isinstance(error, BaseException) else Told(error or "its handler says it failed")
+            readable(error) if isinstance(error, BaseException) else FailureText(error or "its handler says it failed")
         )
 
     def __repr__(self) -> str:
@@ -207,7 +207,7 @@ Failures: TypeAlias = Failed | Iterable[Failed]
 """What a handler with `batch=` returns, if not None."""
 
 
-class Told(Retry):
+class FailureText(Retry):
     """A failure in words."""
 
     def __init__(self, text: str) -> None:

@@ -13,7 +13,7 @@ def _id(message: Claimed) -> str:
     return message.id
 
 
-class Claiming:
+class ClaimContract:
     async def test_a_message_is_never_handed_out_early(self, bench: Bench) -> None:
         delays = [4_000, 1_000, 3_000, 2_000]
         await bench.put_all(*(NewMessage("mail", b"%d" % delay, delay=delay) for delay in delays))
@@ -180,7 +180,7 @@ class Claiming:
         assert (await bench.look("news", limit=5)).next_due is None
 
 
-class Order:
+class OrderContract:
     """No topic and no priority starves."""
 
     @needs("inspect")

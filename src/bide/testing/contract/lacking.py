@@ -18,7 +18,7 @@ async def refuses_to_put(bench: Bench, **options: Any) -> None:
     assert await bench.claim("mail", limit=5) == []
 
 
-class Lacking:
+class LackingContract:
     @lacks("cancel")
     async def test_without_cancel_nothing_is_cancelled_or_moved(self, bench: Bench) -> None:
         sent = await bench.put("mail", delay=1_000)

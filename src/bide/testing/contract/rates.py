@@ -9,7 +9,7 @@ async def spend(bench: Bench, want: int = 1, *, count: int = 3, window: int = 1_
     return spent.at
 
 
-class Rates:
+class RatesContract:
     @needs("gates")
     async def test_no_window_holds_more_than_its_count(self, bench: Bench) -> None:
         at: list[int] = []

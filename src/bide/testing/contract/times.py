@@ -25,7 +25,7 @@ async def was_ahead(bench: Bench) -> int:
     return ahead
 
 
-class Clocks:
+class ClocksContract:
     @needs("instants")
     async def test_an_instant_is_never_handed_out_before_the_clock_has_reached_it(self, bench: Bench) -> None:
         # Given messages for an instant, sent before and after the clock was an hour ahead
@@ -205,7 +205,7 @@ def parts(dues: Iterable[int], window: Window) -> list[int]:
     return counts
 
 
-class Exactness:
+class ExactnessContract:
     @needs("inspect")
     async def test_counts_of_a_large_topic_are_exact(self, bench: Bench) -> None:
         large = await crowded(bench)

@@ -6,7 +6,7 @@ from bide.engines.base import NewMessage
 from bide.testing.contract.bench import LEASE, MOMENT, WAKE_TIMEOUT, Bench, needs
 
 
-class Waiting:
+class WaitContract:
     async def test_wait_ends_at_its_timeout(self, bench: Bench) -> None:
         sleeper = await bench.sleeper("mail")
         await asyncio.wait_for(bench.engine.wait(["mail"], MOMENT), WAKE_TIMEOUT)

@@ -21,7 +21,7 @@ from bide.engines.postgres.failures import (
     translated,
 )
 from bide.engines.postgres.location import LOOK, Address, settings_for
-from bide.engines.postgres.statements import AsyncLimited, AsyncRoom, Rows
+from bide.engines.postgres.statements import AsyncConnectionRoom, AsyncLimited, Rows
 from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.wakeable import AsyncSignal
 
@@ -33,7 +33,7 @@ class AsyncConnections:
     def __init__(self, address: Address) -> None:
         self.pooled: bool = False  # by something like PgBouncer, between here and the server
         self._address = address
-        self._room = AsyncRoom(address.connections)
+        self._room = AsyncConnectionRoom(address.connections)
         self._idle: list[AsyncLimited] = []
         self._settings = ""  # what the server must be told to set for our connections
         self._met = False  # whether a server has ever let it in

@@ -8,7 +8,7 @@ import psycopg
 from psycopg.errors import DuplicateTable, LockNotAvailable, UniqueViolation
 
 from bide.engines.postgres.failures import translated
-from bide.engines.postgres.layout import FIND, LOCK, OURS, READ, Found, Layout, check, filled, told
+from bide.engines.postgres.layout import FIND, LOCK, OURS, READ, FoundMigrations, Layout, check, filled, told
 from bide.engines.postgres.location import Address
 from bide.engines.postgres.statements import AsyncLimited, Rows
 from bide.errors import SchemaMismatch
@@ -39,7 +39,7 @@ class AsyncMigrating:
             raise SchemaMismatch(f"{told(self._address.shown, self._address.schema, found, self.ours)}: run `bide migrate`.")
         await self.begin()
 
-    async def found(self) -> Found:
+    async def found(self) -> FoundMigrations:
         connection = await self._connected()
         try:
             return await self._look(_asking(connection))
@@ -59,7 +59,7 @@ class AsyncMigrating:
             lambda found: self.ours.last_steps(self._address.schema, found.finished), lambda found: found.finished
         )
 
-    async def _do(self, script: Callable[[Found], str], done: Callable[[Found], int]) -> bool:
+    async def _do(self, script: Callable[[FoundMigrations], str], done: Callable[[FoundMigrations], int]) -> bool:
         connection = await self._connected()
         try:
             connection.limit = PATIENCE
@@ -68,7 +68,7 @@ class AsyncMigrating:
                 try:
                     return await self._step(connection, script, done)
                 except (UniqueViolation, DuplicateTable):  # another program has made the first tables meanwhile
-                    if time.monotonic() > end or await self._look(_asking(connection)) == Found():
+                    if time.monotonic() > end or await self._look(_asking(connection)) == FoundMigrations():
                         raise
                     continue
                 except LockNotAvailable:
@@ -81,12 +81,14 @@ class AsyncMigrating:
         finally:
             await connection.close()
 
-    async def _step(self, connection: AsyncLimited, script: Callable[[Found], str], done: Callable[[Found], int]) -> bool:
+    async def _step(
+        self, connection: AsyncLimited, script: Callable[[FoundMigrations], str], done: Callable[[FoundMigrations], int]
+    ) -> bool:
         """Not for long behind a transaction that uses the tables: all others would wait behind the locks of this one."""
         async with connection.transaction():
             await connection.execute(b"set local search_path = pg_catalog, pg_temp")
             found = await self._look(_asking(connection))
-            if Found() != found and done(found) < self.ours.number:
+            if FoundMigrations() != found and done(found) < self.ours.number:
                 await connection.execute(filled(LOCK, self._address.schema).encode())
                 found = await self._look(_asking(connection))
             if done(found) >= self.ours.number:
@@ -103,13 +105,13 @@ class AsyncMigrating:
         except psycopg.Error as error:
             raise translated(error, self._address.shown) from error
 
-    async def _look(self, ask: Callable[[str], Awaitable[Rows]]) -> Found:
-        schema, found = self._address.schema, Found()
+    async def _look(self, ask: Callable[[str], Awaitable[Rows]]) -> FoundMigrations:
+        schema, found = self._address.schema, FoundMigrations()
         [[there, readable]] = await ask(filled(FIND, schema))
         if not readable:
-            return Found(hidden=True)
+            return FoundMigrations(hidden=True)
         for row in await ask(filled(READ, schema)) if there else []:
-            found = Found(*row)
+            found = FoundMigrations(*row)
         check(self._address.shown, found, self.ours)
         return found
 

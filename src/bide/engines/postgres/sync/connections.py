@@ -20,7 +20,7 @@ from bide.engines.postgres.failures import (
     translated,
 )
 from bide.engines.postgres.location import LOOK, Address, settings_for
-from bide.engines.postgres.statements import Limited, Room, Rows
+from bide.engines.postgres.statements import ConnectionRoom, Limited, Rows
 from bide.engines.postgres.sync.migrations import Migrating
 from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.wakeable import Signal
@@ -33,7 +33,7 @@ class Connections:
     def __init__(self, address: Address) -> None:
         self.pooled: bool = False  # by something like PgBouncer, between here and the server
         self._address = address
-        self._room = Room(address.connections)
+        self._room = ConnectionRoom(address.connections)
         self._idle: list[Limited] = []
         self._settings = ""  # what the server must be told to set for our connections
         self._met = False  # whether a server has ever let it in

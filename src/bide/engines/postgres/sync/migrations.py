@@ -8,7 +8,7 @@ import psycopg
 from psycopg.errors import DuplicateTable, LockNotAvailable, UniqueViolation
 
 from bide.engines.postgres.failures import translated
-from bide.engines.postgres.layout import FIND, LOCK, OURS, READ, Found, Layout, check, filled, told
+from bide.engines.postgres.layout import FIND, LOCK, OURS, READ, FoundMigrations, Layout, check, filled, told
 from bide.engines.postgres.location import Address
 from bide.engines.postgres.statements import Limited, Rows
 from bide.errors import SchemaMismatch
@@ -39,7 +39,7 @@ class Migrating:
             raise SchemaMismatch(f"{told(self._address.shown, self._address.schema, found, self.ours)}: run `bide migrate`.")
         self.begin()
 
-    def found(self) -> Found:
+    def found(self) -> FoundMigrations:
         connection = self._connected()
         try:
             return self._look(_asking(connection))
@@ -57,7 +57,7 @@ class Migrating:
         self.begin()
         return self._do(lambda found: self.ours.last_steps(self._address.schema, found.finished), lambda found: found.finished)
 
-    def _do(self, script: Callable[[Found], str], done: Callable[[Found], int]) -> bool:
+    def _do(self, script: Callable[[FoundMigrations], str], done: Callable[[FoundMigrations], int]) -> bool:
         connection = self._connected()
         try:
             connection.limit = PATIENCE
@@ -66,7 +66,7 @@ class Migrating:
                 try:
                     return self._step(connection, script, done)
                 except (UniqueViolation, DuplicateTable):  # another program has made the first tables meanwhile
-                    if time.monotonic() > end or self._look(_asking(connection)) == Found():
+                    if time.monotonic() > end or self._look(_asking(connection)) == FoundMigrations():
                         raise
                     continue
                 except LockNotAvailable:
@@ -79,12 +79,14 @@ class Migrating:
         finally:
             connection.close()
 
-    def _step(self, connection: Limited, script: Callable[[Found], str], done: Callable[[Found], int]) -> bool:
+    def _step(
+        self, connection: Limited, script: Callable[[FoundMigrations], str], done: Callable[[FoundMigrations], int]
+    ) -> bool:
         """Not for long behind a transaction that uses the tables: all others would wait behind the locks of this one."""
         with connection.transaction():
             connection.execute(b"set local search_path = pg_catalog, pg_temp")
             found = self._look(_asking(connection))
-            if Found() != found and done(found) < self.ours.number:
+            if FoundMigrations() != found and done(found) < self.ours.number:
                 connection.execute(filled(LOCK, self._address.schema).encode())
                 found = self._look(_asking(connection))
             if done(found) >= self.ours.number:
@@ -101,13 +103,13 @@ class Migrating:
         except psycopg.Error as error:
             raise translated(error, self._address.shown) from error
 
-    def _look(self, ask: Callable[[str], Rows]) -> Found:
-        schema, found = self._address.schema, Found()
+    def _look(self, ask: Callable[[str], Rows]) -> FoundMigrations:
+        schema, found = self._address.schema, FoundMigrations()
         [[there, readable]] = ask(filled(FIND, schema))
         if not readable:
-            return Found(hidden=True)
+            return FoundMigrations(hidden=True)
         for row in ask(filled(READ, schema)) if there else []:
-            found = Found(*row)
+            found = FoundMigrations(*row)
         check(self._address.shown, found, self.ours)
         return found
 

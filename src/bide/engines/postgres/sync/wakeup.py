@@ -14,7 +14,7 @@ import psycopg
 
 from bide.engines.base import SWEEP
 from bide.engines.postgres.layout import filled
-from bide.engines.postgres.recent import AGAIN, MOMENT, Recent, Telling, look_again
+from bide.engines.postgres.recent import AGAIN, MOMENT, Notices, Recent, look_again
 from bide.engines.postgres.rows import CALLS, heard_of
 from bide.engines.postgres.statements import Limited
 from bide.engines.postgres.sync.connections import Connections
@@ -48,15 +48,15 @@ class Waking:
         self._looked: Recent = Recent()
         self._again: dict[str, float] = {}  # when somebody has to look again
         self._most = MANY  # in it, before it is looked through
-        self.sends: Telling = Telling()
-        self.claims: Telling = Telling()  # of messages that a claim has left; they may be of some of its topics only
+        self.sends: Notices = Notices()
+        self.claims: Notices = Notices()  # of messages that a claim has left; they may be of some of its topics only
         self._closed = False
 
-    def quiet(self, telling: Telling, topics: Collection[str]) -> list[str]:
+    def quiet(self, telling: Notices, topics: Collection[str]) -> list[str]:
         """Those of the topics that others were told of a moment ago, so that a call which begins now need not tell."""
         return [] if self._asleep else telling.quiet(topics, time.monotonic())
 
-    def told(self, telling: Telling, topics: Collection[str], quiet: Collection[str], began: float, due: int) -> None:
+    def told(self, telling: Notices, topics: Collection[str], quiet: Collection[str], began: float, due: int) -> None:
         """A call that told of due messages, but not of its quiet topics, has ended. If it took too long, tell of them now."""
         if len(quiet) < len(topics):
             telling.told(topics if not quiet else set(topics).difference(quiet), began)

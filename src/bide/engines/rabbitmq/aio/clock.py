@@ -12,7 +12,7 @@ from typing import Any
 from aiormq.abc import AbstractChannel, DeliveredMessage
 from pamqp.commands import Basic
 
-from bide.engines.rabbitmq.aio.line import AsyncLine
+from bide.engines.rabbitmq.aio.line import AsyncBrokerLine
 from bide.engines.rabbitmq.broker_time import BrokerTime
 from bide.errors import Unavailable
 from bide.logs import Log
@@ -24,10 +24,10 @@ LONGEST = 60.0  # seconds for all rounds; a timeout of the driver closes the cha
 HEAD_START = 0.02  # seconds from planning a round to its first message
 
 
-class AsyncTelling:
+class AsyncBrokerClock:
     """For all engines of the process on one broker: one of them asks at a time."""
 
-    def __init__(self, line: AsyncLine, broker_time: BrokerTime, prefix: str) -> None:
+    def __init__(self, line: AsyncBrokerLine, broker_time: BrokerTime, prefix: str) -> None:
         self._line = line
         self._prefix = prefix
         self._time = broker_time

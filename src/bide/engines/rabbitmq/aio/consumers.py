@@ -14,10 +14,10 @@ from aiormq.abc import AbstractChannel, DeliveredMessage
 from aiormq.channel import Channel
 from pamqp.commands import Basic
 
-from bide.engines.rabbitmq.aio.line import CLOSED, AsyncLine
-from bide.engines.rabbitmq.aio.topology import AsyncTopics
+from bide.engines.rabbitmq.aio.line import CLOSED, AsyncBrokerLine
+from bide.engines.rabbitmq.aio.topology import AsyncTopicQueues
 from bide.engines.rabbitmq.failures import told
-from bide.engines.rabbitmq.ladder import Names
+from bide.engines.rabbitmq.ladder import QueueNames
 from bide.engines.rabbitmq.location import Address
 from bide.errors import Unavailable
 
@@ -26,7 +26,7 @@ MOST = 10_000  # messages of a consumer; the broker takes up to 65,535
 LATE = 60.0  # seconds after which a consumer that was ended gets nothing more
 
 
-class Source:
+class ReceivedTopic:
     """A topic that is received."""
 
     def __init__(self) -> None:
@@ -43,9 +43,9 @@ class AsyncConsumers:
     def __init__(
         self,
         address: Address,
-        names: Names,
-        topics: AsyncTopics,
-        line: AsyncLine,
+        names: QueueNames,
+        topics: AsyncTopicQueues,
+        line: AsyncBrokerLine,
         arrive: Arrive,
         on_removed: Callable[[], None],
     ) -> None:
@@ -61,7 +61,7 @@ class AsyncConsumers:
         self._refuses = False  # to begin anything new
         self._leaving: set[str] = set()  # consumers that are about to be ended
         self._channel: AbstractChannel | None = None  # of these sources
-        self.sources: dict[str, Source] = {}
+        self.sources: dict[str, ReceivedTopic] = {}
 
     async def add(self, topic: str, room: int, used: Mapping[str, int]) -> bool:
         """Let so many come, beside those that are used. Whether messages are there already that could not come before."""
@@ -81,7 +81,7 @@ class AsyncConsumers:
                 async with asyncio.timeout(self._address.timeout), self._line.consuming:
                     await channel.basic_qos(prefetch_count=min(room, MOST))
                     tag = f"bide-{next(self._numbers)}"
-                    source = self.sources.setdefault(topic, Source())
+                    source = self.sources.setdefault(topic, ReceivedTopic())
                     source.rooms[tag] = min(room, MOST)
                     try:
                         await channel.basic_consume(self._names.topic(topic), self._arriving(topic, tag), consumer_tag=tag)

@@ -13,12 +13,12 @@ from pamqp.commands import Basic
 from bide.engines.base import Scanned, Swept
 from bide.engines.rabbitmq import label
 from bide.engines.rabbitmq.aio.ends import STRANGE
-from bide.engines.rabbitmq.aio.line import AsyncLine
+from bide.engines.rabbitmq.aio.line import AsyncBrokerLine
 from bide.engines.rabbitmq.aio.send import AsyncSender
-from bide.engines.rabbitmq.aio.topology import AsyncTopics
+from bide.engines.rabbitmq.aio.topology import AsyncTopicQueues
 from bide.engines.rabbitmq.failures import is_astray, told
-from bide.engines.rabbitmq.label import Delivered, Label
-from bide.engines.rabbitmq.ladder import Names
+from bide.engines.rabbitmq.label import Label, LabelledDelivery
+from bide.engines.rabbitmq.ladder import QueueNames
 from bide.engines.rabbitmq.location import Address
 from bide.errors import BadOption, BideError
 from bide.ids import sequence
@@ -30,7 +30,7 @@ BACK = 1.0  # seconds for the broker to put back what was taken
 LOOK = 0.005
 
 
-class Taken:
+class TakenMessage:
     """A message that was taken from a queue, to be acknowledged or left where it was."""
 
     def __init__(self, message: DeliveredMessage) -> None:
@@ -38,7 +38,7 @@ class Taken:
         self.tag: int = message.delivery.delivery_tag or 0
         self.left: int = message.delivery.message_count or 0  # in the queue behind it
         self.body: bytes = message.body
-        self.delivered: Delivered | None = label.read(message.header.properties.headers, message.body)
+        self.delivered: LabelledDelivery | None = label.read(message.header.properties.headers, message.body)
 
 
 class Walk:
@@ -51,7 +51,7 @@ class Walk:
         self._open = 0  # messages that are taken and not dropped
         self._left = 0  # in the queue, when the last one was taken
 
-    async def messages(self) -> AsyncIterator[Taken]:
+    async def messages(self) -> AsyncIterator[TakenMessage]:
         while True:
             try:
                 with told(self._address.shown):
@@ -64,11 +64,11 @@ class Walk:
             if isinstance(message.delivery, Basic.GetEmpty):
                 self._left = 0
                 return
-            taken = Taken(message)
+            taken = TakenMessage(message)
             self._open, self._left = self._open + 1, taken.left
             yield taken
 
-    async def drop(self, taken: Taken) -> None:
+    async def drop(self, taken: TakenMessage) -> None:
         """It is not put back."""
         with told(self._address.shown, acts=True):
             await self._channel.basic_ack(taken.tag)
@@ -87,7 +87,7 @@ class Walk:
 
 
 @asynccontextmanager
-async def walk(line: AsyncLine, address: Address, queue: str) -> AsyncIterator[Walk]:
+async def walk(line: AsyncBrokerLine, address: Address, queue: str) -> AsyncIterator[Walk]:
     """Along a queue, which may be missing. What is not dropped is back when the walk is over."""
     async with line.walking:
         mark = f"{queue}:walk"
@@ -103,7 +103,7 @@ async def walk(line: AsyncLine, address: Address, queue: str) -> AsyncIterator[W
                     await channel.close()
 
 
-async def _alone(line: AsyncLine, address: Address, mark: str) -> AbstractChannel:
+async def _alone(line: AsyncBrokerLine, address: Address, mark: str) -> AbstractChannel:
     """A channel, when no other process walks there: a queue of this name belongs to the connection that has made it."""
     give_up = time.monotonic() + LONGEST
     while True:
@@ -121,7 +121,7 @@ async def _alone(line: AsyncLine, address: Address, mark: str) -> AbstractChanne
 
 
 class AsyncDeadLetters:
-    def __init__(self, address: Address, names: Names, line: AsyncLine, sender: AsyncSender) -> None:
+    def __init__(self, address: Address, names: QueueNames, line: AsyncBrokerLine, sender: AsyncSender) -> None:
         self._address = address
         self._names = names
         self._line = line
@@ -133,7 +133,7 @@ class AsyncDeadLetters:
         All are looked at for each page: the broker keeps no order of messages that were taken and put back.
         """
         mark = _read_mark(after) or (-1, "")
-        page: list[Delivered] = []
+        page: list[LabelledDelivery] = []
         async with walk(self._line, self._address, self._names.dead(topic)) as along:
             async for each in along.messages():
                 if each.delivered is not None and _place(each.delivered) > mark:
@@ -145,13 +145,13 @@ class AsyncDeadLetters:
     async def requeue(self, topic: str, ids: Sequence[str] | None, limit: int, due: Callable[[int], int], now: int) -> Swept:
         """`due` tells when number n of them is due."""
 
-        async def revive(number: int, delivered: Delivered) -> None:
+        async def revive(number: int, delivered: LabelledDelivery) -> None:
             await self._sender.send_all([(delivered.label.revived(due(number)), delivered.body)], now)
 
         return await self._sweep(topic, ids, limit, revive, revives=True)
 
     async def purge(self, topic: str, ids: Sequence[str] | None, limit: int) -> Swept:
-        async def drop(number: int, delivered: Delivered) -> None:
+        async def drop(number: int, delivered: LabelledDelivery) -> None:
             """It is acknowledged, and that is all."""
 
         return await self._sweep(topic, ids, limit, drop)
@@ -161,7 +161,7 @@ class AsyncDeadLetters:
         topic: str,
         ids: Sequence[str] | None,
         limit: int,
-        do: Callable[[int, Delivered], Awaitable[None]],
+        do: Callable[[int, LabelledDelivery], Awaitable[None]],
         *,
         revives: bool = False,
     ) -> Swept:
@@ -187,7 +187,7 @@ class AsyncDeadLetters:
         return Swept(count, False)
 
 
-def _place(dead: Delivered) -> tuple[int, str]:
+def _place(dead: LabelledDelivery) -> tuple[int, str]:
     return dead.label.died or 0, dead.label.id
 
 
@@ -212,7 +212,13 @@ MOST = 1_000  # messages in one go
 
 class AsyncLost:
     def __init__(
-        self, address: Address, names: Names, line: AsyncLine, sender: AsyncSender, topics: AsyncTopics, dead_for: int
+        self,
+        address: Address,
+        names: QueueNames,
+        line: AsyncBrokerLine,
+        sender: AsyncSender,
+        topics: AsyncTopicQueues,
+        dead_for: int,
     ) -> None:
         self._address = address
         self._names = names

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from pamqp.commands import Basic
 
 from bide.engines.base import Ended
-from bide.engines.rabbitmq.aio.line import AsyncLine
+from bide.engines.rabbitmq.aio.line import AsyncBrokerLine
 from bide.engines.rabbitmq.aio.send import AsyncSender
-from bide.engines.rabbitmq.aio.topology import AsyncTopics
+from bide.engines.rabbitmq.aio.topology import AsyncTopicQueues
 from bide.engines.rabbitmq.failures import told
 from bide.engines.rabbitmq.holdings import Arrived, Holdings
-from bide.engines.rabbitmq.label import Delivered, Label, Outcome, unused
+from bide.engines.rabbitmq.label import DeliveryEnd, Label, LabelledDelivery, unused
 from bide.engines.rabbitmq.location import Address
 from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.ids import sequence
@@ -67,16 +67,18 @@ class Ending(NamedTuple):
     """A delivery, and what is to become of its message."""
 
     arrived: Arrived
-    outcome: Outcome
+    outcome: DeliveryEnd
 
 
 class AsyncEndings:
     """For the event loop of its engine; other threads call it by `run`."""
 
-    def __init__(self, address: Address, sender: AsyncSender, topics: AsyncTopics, holdings: Holdings, dead_for: int) -> None:
+    def __init__(
+        self, address: Address, sender: AsyncSender, topics: AsyncTopicQueues, holdings: Holdings, dead_for: int
+    ) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None  # of the engine, once it is open
         self._address = address
-        self.line: AsyncLine = AsyncLine(address, self._on_lost, confirms=False)  # on which deliveries come
+        self.line: AsyncBrokerLine = AsyncBrokerLine(address, self._on_lost, confirms=False)  # on which deliveries come
         self._sender = sender
         self._topics = topics
         self._holdings = holdings
@@ -161,11 +163,11 @@ class AsyncEndings:
         for each in arrived:
             copy = unused(each.delivered)
             if copy.expired(max(copy.due, now)):
-                endings.append(Ending(each, Outcome("expired")))
+                endings.append(Ending(each, DeliveryEnd("expired")))
             else:
                 due = max(copy.due, now + delay) if delay else copy.due
                 due = due if copy.expires is None else min(due, copy.expires - 1)
-                endings.append(Ending(each, Outcome("scheduled", replace(copy, due=due))))
+                endings.append(Ending(each, DeliveryEnd("scheduled", replace(copy, due=due))))
         await self.see_to(endings)
 
     async def refuse(self, topic: str, channel: AbstractChannel, message: DeliveredMessage) -> None:
@@ -173,8 +175,8 @@ class AsyncEndings:
         now = self._holdings.time.now()
         delivery = cast(Basic.Deliver, message.delivery)
         strange = Label(id=self._new_id(), topic=topic, due=now, since=now)
-        arrived = Arrived(Delivered(strange, message.body, 0), channel, delivery.delivery_tag or 0, time.monotonic())
-        await self.see_to([Ending(arrived, Outcome("dead", strange.buried(now, 0, 0, STRANGE)))])
+        arrived = Arrived(LabelledDelivery(strange, message.body, 0), channel, delivery.delivery_tag or 0, time.monotonic())
+        await self.see_to([Ending(arrived, DeliveryEnd("dead", strange.buried(now, 0, 0, STRANGE)))])
 
     async def acknowledge(self, channel: AbstractChannel, tag: int) -> None:
         """A delivery that was not claimed."""

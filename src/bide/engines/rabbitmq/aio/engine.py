@@ -27,18 +27,18 @@ from bide.engines.base import (
     keep_each,
 )
 from bide.engines.rabbitmq.aio import topology
-from bide.engines.rabbitmq.aio.clock import AsyncTelling
+from bide.engines.rabbitmq.aio.clock import AsyncBrokerClock
 from bide.engines.rabbitmq.aio.dead_letters import AsyncDeadLetters, AsyncLost
 from bide.engines.rabbitmq.aio.ends import LATER, AsyncEndings, Ending
 from bide.engines.rabbitmq.aio.inbox import AsyncInbox
-from bide.engines.rabbitmq.aio.line import AsyncLine
+from bide.engines.rabbitmq.aio.line import AsyncBrokerLine
 from bide.engines.rabbitmq.aio.parked import AsyncParking
 from bide.engines.rabbitmq.aio.send import AsyncSender
-from bide.engines.rabbitmq.aio.topology import AsyncTopics
+from bide.engines.rabbitmq.aio.topology import AsyncTopicQueues
 from bide.engines.rabbitmq.failures import told
 from bide.engines.rabbitmq.holdings import SUSPECT, Arrived, Held, Holdings
-from bide.engines.rabbitmq.label import Outcome, label_of, lease_ended, outcome
-from bide.engines.rabbitmq.ladder import Names
+from bide.engines.rabbitmq.label import DeliveryEnd, label_of, lease_ended, outcome
+from bide.engines.rabbitmq.ladder import QueueNames
 from bide.engines.rabbitmq.location import Address
 from bide.errors import BadTime, BideError, OutcomeUnknown, SchemaMismatch, Unavailable, Unsupported
 from bide.ids import sequence
@@ -89,15 +89,15 @@ OPENING = 60.0  # seconds: the ladder has 1,322 bindings, which are made once
 
 class AsyncRabbit(AsyncLacking):
     def __init__(
-        self, address: Address, capabilities: Capabilities, names: Names, holdings: Holdings, dead_for: int, dead_max: int
+        self, address: Address, capabilities: Capabilities, names: QueueNames, holdings: Holdings, dead_for: int, dead_max: int
     ) -> None:
         self.capabilities = capabilities
         self._address = address
         self._names = names
         self._holdings = holdings
         self._time = holdings.time
-        self._line = AsyncLine(address, confirms=True)
-        self._topics = AsyncTopics(address, names, self._line, dead_max)
+        self._line = AsyncBrokerLine(address, confirms=True)
+        self._topics = AsyncTopicQueues(address, names, self._line, dead_max)
         self._sender = AsyncSender(address, names, self._line, self._topics)
         self._dead_letters = AsyncDeadLetters(address, names, self._line, self._sender)
         self._lost = AsyncLost(address, names, self._line, self._sender, self._topics, dead_for)
@@ -106,7 +106,7 @@ class AsyncRabbit(AsyncLacking):
         self._inbox = AsyncInbox(address, names, self._topics, holdings, self._endings)
         self._new_id = sequence()
         self._parking = AsyncParking(address, names, self._endings, self._sender, holdings)
-        self._telling = AsyncTelling(self._line, self._time, names.prefix)
+        self._telling = AsyncBrokerClock(self._line, self._time, names.prefix)
         self._opening = asyncio.Lock()
         self._opened = False
         self._closing: asyncio.Task[None] | None = None
@@ -322,7 +322,7 @@ class AsyncRabbit(AsyncLacking):
         """None: the message may not be handled now, and what is to become of it is seen to."""
         delivered = arrived.delivered
         if delivered.label.expired(now):
-            self._inbox.do(self._endings.see_to([Ending(arrived, Outcome("expired"))]))
+            self._inbox.do(self._endings.see_to([Ending(arrived, DeliveryEnd("expired"))]))
         elif delivered.attempt > delivered.label.most:
             self._inbox.do(self._endings.see_to([Ending(arrived, lease_ended(delivered, now))]))
         elif delivered.lost >= SUSPECT and (delivered.count > delivered.known or self._holdings.has_suspect()):
@@ -333,7 +333,7 @@ class AsyncRabbit(AsyncLacking):
             return delivered.claimed()
         return None
 
-    async def _end(self, wanted: Sequence[tuple[Held, Outcome]]) -> list[Ended | BideError]:
+    async def _end(self, wanted: Sequence[tuple[Held, DeliveryEnd]]) -> list[Ended | BideError]:
         """Each by whoever received it. What can't be ended for now is held on to."""
         answers: list[Ended | BideError] = [Unavailable("")] * len(wanted)
         for keeper in {held.keeper for held, _ in wanted}:
@@ -348,7 +348,7 @@ class AsyncRabbit(AsyncLacking):
                 answers[place] = answer
                 is_lost = keeper.is_gone or wanted[place][0].arrived.channel.is_closed
                 if isinstance(answer, BideError) and not is_lost and not self._holdings.put_back(wanted[place][0]):
-                    copied = [Ending(wanted[place][0].arrived, Outcome("done"))]  # its copy is here already
+                    copied = [Ending(wanted[place][0].arrived, DeliveryEnd("done"))]  # its copy is here already
                     self._inbox.do(keeper.run(lambda keeper=keeper, copied=copied: keeper.see_to(copied)))  # type: ignore[misc]
         return answers
 

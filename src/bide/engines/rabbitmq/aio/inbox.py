@@ -13,12 +13,12 @@ from pamqp.commands import Basic
 
 from bide.engines.base import SWEEP
 from bide.engines.rabbitmq import label
-from bide.engines.rabbitmq.aio.consumers import AsyncConsumers, Source
+from bide.engines.rabbitmq.aio.consumers import AsyncConsumers, ReceivedTopic
 from bide.engines.rabbitmq.aio.ends import AsyncEndings
-from bide.engines.rabbitmq.aio.topology import AsyncTopics
+from bide.engines.rabbitmq.aio.topology import AsyncTopicQueues
 from bide.engines.rabbitmq.failures import is_foreseen, is_of_one_queue
 from bide.engines.rabbitmq.holdings import Arrived, Holdings
-from bide.engines.rabbitmq.ladder import TICK, Names
+from bide.engines.rabbitmq.ladder import TICK, QueueNames
 from bide.engines.rabbitmq.location import Address
 from bide.engines.sleepers import Sleeper, Sleepers
 from bide.errors import BideError
@@ -42,8 +42,8 @@ class AsyncInbox:
     def __init__(
         self,
         address: Address,
-        names: Names,
-        topics: AsyncTopics,
+        names: QueueNames,
+        topics: AsyncTopicQueues,
         holdings: Holdings,
         endings: AsyncEndings,
     ) -> None:
@@ -325,7 +325,7 @@ class AsyncInbox:
         if source.came <= now - IDLE and self._consumers.free(topic, self._used()) == sum(source.rooms.values()):
             self.do(self._try_again(topic, source))
 
-    async def _try_again(self, topic: str, source: Source) -> None:
+    async def _try_again(self, topic: str, source: ReceivedTopic) -> None:
         """A queue that somebody has removed and made again does not always tell its consumers."""
         if await self._topics.count(topic) and self._sources.get(topic) is source:
             await self._consumers.end(topic)

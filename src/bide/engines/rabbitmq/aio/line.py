@@ -99,7 +99,7 @@ async def blocks(channel: AbstractChannel, patience: float = 0.0) -> bool:
     return False
 
 
-class AsyncLine:
+class AsyncBrokerLine:
     """`confirms`: for publishing. `on_lost` is called once for each channel that was lost."""
 
     def __init__(

@@ -18,7 +18,7 @@ from bide.engines.rabbitmq.aio.ends import AsyncEndings
 from bide.engines.rabbitmq.aio.send import AsyncSender
 from bide.engines.rabbitmq.failures import told
 from bide.engines.rabbitmq.holdings import Arrived, Held, Holdings
-from bide.engines.rabbitmq.ladder import Names
+from bide.engines.rabbitmq.ladder import QueueNames
 from bide.engines.rabbitmq.location import Address
 from bide.errors import BideError
 from bide.logs import Log
@@ -30,7 +30,9 @@ UNUSED_MS = 7 * 86_400_000  # after which the queue of a dead process is removed
 
 
 class AsyncParking:
-    def __init__(self, address: Address, names: Names, endings: AsyncEndings, sender: AsyncSender, holdings: Holdings) -> None:
+    def __init__(
+        self, address: Address, names: QueueNames, endings: AsyncEndings, sender: AsyncSender, holdings: Holdings
+    ) -> None:
         self._address = address
         self._names = names
         self._endings = endings

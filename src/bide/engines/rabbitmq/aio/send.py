@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from pamqp.commands import Basic
 
 from bide.engines.rabbitmq import label
-from bide.engines.rabbitmq.aio.line import AsyncLine, blocks
-from bide.engines.rabbitmq.aio.topology import AsyncTopics
+from bide.engines.rabbitmq.aio.line import AsyncBrokerLine, blocks
+from bide.engines.rabbitmq.aio.topology import AsyncTopicQueues
 from bide.engines.rabbitmq.failures import is_astray, size_limit, told
 from bide.engines.rabbitmq.label import HEADER, Label
-from bide.engines.rabbitmq.ladder import Names, routing_key
+from bide.engines.rabbitmq.ladder import QueueNames, routing_key
 from bide.engines.rabbitmq.location import Address
 from bide.errors import BadOption, BideError, OutcomeUnknown, QueueFull, TooLarge
 
@@ -27,7 +27,7 @@ KNOWN = 300.0  # seconds until the broker is asked again for its largest message
 
 
 class AsyncSender:
-    def __init__(self, address: Address, names: Names, line: AsyncLine, topics: AsyncTopics) -> None:
+    def __init__(self, address: Address, names: QueueNames, line: AsyncBrokerLine, topics: AsyncTopicQueues) -> None:
         self._address = address
         self._names = names
         self._line = line

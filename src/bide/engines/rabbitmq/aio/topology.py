@@ -12,9 +12,9 @@ from aiormq import exceptions as theirs
 from aiormq.abc import AbstractChannel
 from pamqp.commands import Basic
 
-from bide.engines.rabbitmq.aio.line import AsyncLine, blocks
+from bide.engines.rabbitmq.aio.line import AsyncBrokerLine, blocks
 from bide.engines.rabbitmq.failures import told
-from bide.engines.rabbitmq.ladder import QUORUM, Names, Step
+from bide.engines.rabbitmq.ladder import QUORUM, LadderStep, QueueNames
 from bide.engines.rabbitmq.location import Address
 from bide.errors import BideError, QueueFull, SchemaMismatch, Unavailable
 
@@ -40,7 +40,7 @@ def version(channel: AbstractChannel) -> tuple[int, int]:
     return (0, 0) if found is None else (int(found[1]), int(found[2]))
 
 
-async def is_made(channel: AbstractChannel, names: Names) -> bool:
+async def is_made(channel: AbstractChannel, names: QueueNames) -> bool:
     """Whether all of it is there. The channel is closed when not."""
     try:
         await channel.exchange_declare(names.made, passive=True)
@@ -49,7 +49,7 @@ async def is_made(channel: AbstractChannel, names: Names) -> bool:
     return True
 
 
-async def make(channel: AbstractChannel, names: Names) -> None:
+async def make(channel: AbstractChannel, names: QueueNames) -> None:
     """Make what is missing, and say so at the end."""
     for name, kind, arguments in names.exchanges():
         await channel.exchange_declare(name, exchange_type=kind, durable=True, arguments=dict(arguments))
@@ -64,13 +64,13 @@ async def make(channel: AbstractChannel, names: Names) -> None:
     await channel.exchange_declare(names.made, exchange_type="fanout", durable=True)
 
 
-async def probe(channel: AbstractChannel, names: Names, patience: float) -> bool:
+async def probe(channel: AbstractChannel, names: QueueNames, patience: float) -> bool:
     """Refuse a broker that would lose messages: what a queue declares is not always what it does. False: it takes none now.
 
     A queue with the arguments of the ladder, and room for one message, dead-letters into an exchange that leads nowhere. The
     broker has to keep the first message, so that it refuses others; one that only says at-least-once drops them all.
     """
-    name = names.wait(Step(f"probe.{uuid.uuid4().hex}", "", "", PROBE_MS))
+    name = names.wait(LadderStep(f"probe.{uuid.uuid4().hex}", "", "", PROBE_MS))
     arguments = {**names.arguments(PROBE_MS, names.made), "x-max-length": 1, "x-expires": 60_000}
     await channel.queue_declare(name, durable=True, arguments=arguments)
     try:
@@ -98,12 +98,12 @@ _HARMLESS = re.compile(r"inequivalent arg 'x-(?:delivery-limit|queue-leader-loca
 FRESH = 5.0  # seconds for which a queue that was seen is believed to be there
 
 
-class AsyncTopics:
-    def __init__(self, address: Address, names: Names, line: AsyncLine, dead_max: int) -> None:
+class AsyncTopicQueues:
+    def __init__(self, address: Address, names: QueueNames, line: AsyncBrokerLine, dead_max: int) -> None:
         self._address = address
         self._names = names
         self._line = line
-        self.looking: AsyncLine = line  # on which nothing is sent, so a broker that is full answers there
+        self.looking: AsyncBrokerLine = line  # on which nothing is sent, so a broker that is full answers there
         self._dead_max = dead_max
         self.torn: bool = False  # whether a message was returned from the ladder
         self._lock = asyncio.Lock()

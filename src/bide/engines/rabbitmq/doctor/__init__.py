@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from bide.engines.base import Finding
-from bide.engines.rabbitmq.aio.line import AsyncLine
+from bide.engines.rabbitmq.aio.line import AsyncBrokerLine
 from bide.engines.rabbitmq.doctor import backlog, broker, topology
 from bide.engines.rabbitmq.doctor.repair import done_apart
-from bide.engines.rabbitmq.doctor.seen import Seen, seen
-from bide.engines.rabbitmq.ladder import Names
+from bide.engines.rabbitmq.doctor.seen import BrokerSeen, seen
+from bide.engines.rabbitmq.ladder import QueueNames
 from bide.engines.rabbitmq.location import Address
 from bide.errors import BideError, ConfigError
 
-_CHECKS: Sequence[Callable[[Seen], Iterator[Finding]]] = (
+_CHECKS: Sequence[Callable[[BrokerSeen], Iterator[Finding]]] = (
     broker.server,
     broker.management,
     broker.nodes,
@@ -38,14 +38,14 @@ _CHECKS: Sequence[Callable[[Seen], Iterator[Finding]]] = (
 )
 
 
-def examine(address: Address, names: Names) -> list[Finding]:
+def examine(address: Address, names: QueueNames) -> list[Finding]:
     """Asks the broker, for about eight seconds. Nothing is made that stays."""
     return done_apart(lambda: _examined(address, names))
 
 
-async def _examined(address: Address, names: Names) -> list[Finding]:
+async def _examined(address: Address, names: QueueNames) -> list[Finding]:
     findings = [Finding("queue", f"{address.shown}, namespace {address.namespace}")]
-    line = AsyncLine(address, confirms=True)
+    line = AsyncBrokerLine(address, confirms=True)
     try:
         found = await seen(address, names, line)
     except BideError as error:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from bide.core.formats import plural, span
 from bide.engines.base import Finding
 from bide.engines.rabbitmq.doctor.look import Counts
-from bide.engines.rabbitmq.doctor.seen import MOST_TOPICS, Seen
+from bide.engines.rabbitmq.doctor.seen import MOST_TOPICS, BrokerSeen
 from bide.engines.rabbitmq.ladder import STEPS
 
 SHOWN = 20  # topics, and levels
@@ -26,7 +26,7 @@ class _Topic(NamedTuple):
         return self.ready > 0 and not self.consumers and not self.unacked
 
 
-def waiting(seen: Seen) -> Iterator[Finding]:
+def waiting(seen: BrokerSeen) -> Iterator[Finding]:
     """By the queues of the ladder: a message is in one of them at a time, and goes on to shorter ones."""
     if seen.unused:
         return
@@ -40,7 +40,7 @@ def waiting(seen: Seen) -> Iterator[Finding]:
     yield Finding("waiting", value)
 
 
-def held(seen: Seen) -> Iterator[Finding]:
+def held(seen: BrokerSeen) -> Iterator[Finding]:
     """Those whose time is over, and that the broker has not passed on between two looks."""
     if not seen.told.held:
         return
@@ -53,7 +53,7 @@ def held(seen: Seen) -> Iterator[Finding]:
     yield Finding("held", f"{plural(total, 'message')}, not passed on when it was time: {queues}", "warn", advice)
 
 
-def topics(seen: Seen) -> Iterator[Finding]:
+def topics(seen: BrokerSeen) -> Iterator[Finding]:
     found = sorted(_topics(seen), key=lambda each: (-each.ready, -each.dead, each.name))
     for each in found[:SHOWN]:
         parts = [f"{each.ready:,} ready", f"{each.dead:,} dead", plural(each.consumers, "receiver")]
@@ -74,7 +74,7 @@ def topics(seen: Seen) -> Iterator[Finding]:
         yield Finding("topics", f"{len(seen.topics):,}, of which {MOST_TOPICS:,} were looked at")
 
 
-def lost(seen: Seen) -> Iterator[Finding]:
+def lost(seen: BrokerSeen) -> Iterator[Finding]:
     count = _messages(seen, seen.names.lost)
     if count:
         advice = "a running worker brings them back when it does its upkeep; if they stay, their topic's queue can't be made"
@@ -83,7 +83,7 @@ def lost(seen: Seen) -> Iterator[Finding]:
         yield Finding("lost", "none")
 
 
-def overdue(seen: Seen) -> Iterator[Finding]:
+def overdue(seen: BrokerSeen) -> Iterator[Finding]:
     """Of the topic that has the most ready messages: only an operator can look at a message without taking it."""
     if seen.unused:
         return
@@ -98,7 +98,7 @@ def overdue(seen: Seen) -> Iterator[Finding]:
     yield Finding("oldest overdue", f"{value}. {advice}")
 
 
-def _topics(seen: Seen) -> Iterator[_Topic]:
+def _topics(seen: BrokerSeen) -> Iterator[_Topic]:
     names, queues = seen.names, seen.told.queues
     if queues is None:
         for topic in seen.topics[:MOST_TOPICS]:
@@ -114,7 +114,7 @@ def _topics(seen: Seen) -> Iterator[_Topic]:
             yield _Topic(topic, ready, unacked, dead_letters, int(queue.get("consumers") or 0))
 
 
-def _messages(seen: Seen, name: str) -> int:
+def _messages(seen: BrokerSeen, name: str) -> int:
     """In one queue: what the management API counts is more, and some seconds old."""
     told = (seen.told.queues or {}).get(name, {}).get("messages")
     found = seen.queues.get(name)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from bide.core.formats import span
 from bide.engines.base import Finding
 from bide.engines.rabbitmq.doctor.probe import SOON
-from bide.engines.rabbitmq.doctor.seen import Seen
+from bide.engines.rabbitmq.doctor.seen import BrokerSeen
 
 OLDEST = (3, 10)
 ALWAYS_ON = (4, 0)  # since then the broker can't be without the feature flag stream_queue
@@ -15,7 +15,7 @@ TUNED = "[{rabbit, [{dead_letter_worker_publisher_confirm_timeout, 5000}, {dead_
 STALL = "after a restart of the broker or the loss of a node, messages that were under way then are late by"
 
 
-def server(seen: Seen) -> Iterator[Finding]:
+def server(seen: BrokerSeen) -> Iterator[Finding]:
     product, version = seen.broker.get("product", "a broker"), seen.broker.get("version", "of an unknown version")
     value = f"{product} {version}"
     if product != "RabbitMQ":
@@ -26,7 +26,7 @@ def server(seen: Seen) -> Iterator[Finding]:
         yield Finding("broker", value)
 
 
-def management(seen: Seen) -> Iterator[Finding]:
+def management(seen: BrokerSeen) -> Iterator[Finding]:
     told = seen.told
     if not told.shown:
         value = "not asked: add management=http://host:15672 to the URL, and the doctor asks there what AMQP does not tell"
@@ -41,7 +41,7 @@ def management(seen: Seen) -> Iterator[Finding]:
         yield Finding("management", told.shown)
 
 
-def nodes(seen: Seen) -> Iterator[Finding]:
+def nodes(seen: BrokerSeen) -> Iterator[Finding]:
     cluster, known = seen.broker.get("cluster_name", "unnamed"), seen.told.nodes
     if known is None:
         yield Finding("nodes", f"of the cluster {cluster}. {not_told(seen, 'nodes', 'rabbitmqctl cluster_status')}")
@@ -59,7 +59,7 @@ def nodes(seen: Seen) -> Iterator[Finding]:
         )
 
 
-def alarms(seen: Seen) -> Iterator[Finding]:
+def alarms(seen: BrokerSeen) -> Iterator[Finding]:
     """The management API tells which, but some seconds late. Whoever tries to send is told at once, but not which."""
     low = [
         f"{kind} of {each['name']}"
@@ -75,7 +75,7 @@ def alarms(seen: Seen) -> Iterator[Finding]:
         yield Finding("alarms", "none: the broker takes messages")
 
 
-def flags(seen: Seen) -> Iterator[Finding]:
+def flags(seen: BrokerSeen) -> Iterator[Finding]:
     if seen.version >= ALWAYS_ON:
         return
     if seen.told.flags is None:
@@ -89,7 +89,7 @@ def flags(seen: Seen) -> Iterator[Finding]:
         yield Finding("stream_queue", state, "bad", advice)
 
 
-def rights(seen: Seen) -> Iterator[Finding]:
+def rights(seen: BrokerSeen) -> Iterator[Finding]:
     if seen.probed.refused:
         yield Finding("rights", "; ".join(seen.probed.refused), "bad", f"give the user its rights: {seen.address.rights}")
     elif seen.probed.trouble:
@@ -98,7 +98,7 @@ def rights(seen: Seen) -> Iterator[Finding]:
         yield Finding("rights", "all that a worker needs")
 
 
-def dead_lettering(seen: Seen) -> Iterator[Finding]:
+def dead_lettering(seen: BrokerSeen) -> Iterator[Finding]:
     """What a queue declares is not always what it does, so it was tried."""
     probed = seen.probed
     if probed.at_least_once is None:
@@ -118,7 +118,7 @@ def dead_lettering(seen: Seen) -> Iterator[Finding]:
         yield Finding("dead-lettering", "at least once; tried")
 
 
-def after_failures(seen: Seen) -> Iterator[Finding]:
+def after_failures(seen: BrokerSeen) -> Iterator[Finding]:
     """The broker does not tell its settings for this either, so what they do was tried."""
     again = seen.probed.again
     if again is not None:
@@ -130,7 +130,7 @@ def after_failures(seen: Seen) -> Iterator[Finding]:
         yield Finding("after a restart", f"the broker does not try again within {SOON:.0f} s", "warn", advice)
 
 
-def clock(seen: Seen) -> Iterator[Finding]:
+def clock(seen: BrokerSeen) -> Iterator[Finding]:
     behind, unsure = seen.probed.behind, seen.probed.unsure
     if behind is None:
         return
@@ -145,7 +145,7 @@ def clock(seen: Seen) -> Iterator[Finding]:
         yield Finding("clock", value)
 
 
-def consumer_timeout(seen: Seen) -> Iterator[Finding]:
+def consumer_timeout(seen: BrokerSeen) -> Iterator[Finding]:
     """The broker closes the channel of who holds a message for longer. It tells this to nobody before it does."""
     ours = seen.address.consumer_timeout
     for name, queue in sorted((seen.told.queues or {}).items()):
@@ -160,7 +160,7 @@ def consumer_timeout(seen: Seen) -> Iterator[Finding]:
     )
 
 
-def not_told(seen: Seen, what: str, command: str) -> str:
+def not_told(seen: BrokerSeen, what: str, command: str) -> str:
     """That it is not known, and how an operator finds out."""
     why = seen.told.refused.get(what)
     if why is not None and why == seen.told.refused.get("queues"):

@@ -14,9 +14,9 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from aiormq import exceptions as theirs
 from aiormq.abc import AbstractChannel, DeliveredMessage
 
-from bide.engines.rabbitmq.aio.line import AsyncLine
+from bide.engines.rabbitmq.aio.line import AsyncBrokerLine
 from bide.engines.rabbitmq.failures import told, translated
-from bide.engines.rabbitmq.ladder import Names
+from bide.engines.rabbitmq.ladder import QueueNames
 from bide.engines.rabbitmq.location import Address
 from bide.errors import BideError, Unavailable
 
@@ -32,10 +32,10 @@ class Counts(NamedTuple):
     consumers: int
 
 
-class Look:
+class BrokerLook:
     """At one namespace, through one connection."""
 
-    def __init__(self, address: Address, line: AsyncLine) -> None:
+    def __init__(self, address: Address, line: AsyncBrokerLine) -> None:
         self._address = address
         self._line = line
         self._channel: AbstractChannel | None = None
@@ -82,7 +82,7 @@ class Look:
                 found[name] = error
         return found
 
-    async def topics(self, names: Names) -> list[str]:
+    async def topics(self, names: QueueNames) -> list[str]:
         """All that the index knows. Empty where there is none. The broker counts what is in it some seconds late."""
         index = await self.queue(names.index)
         if index is None:
@@ -129,11 +129,11 @@ PAGE = 500  # queues an answer; the API takes no larger ones
 MOST = 64_000_000  # bytes of an answer
 
 
-class Refused(Exception):
+class ApiRefused(Exception):
     """The API did not answer with what was asked for. The text says why, without a secret."""
 
 
-class Missing(Refused):
+class Missing(ApiRefused):
     """There is no such thing."""
 
 
@@ -172,10 +172,10 @@ class Management:
             with self._opener.open(urllib.request.Request(url, headers=self._headers), timeout=self._timeout) as answer:
                 return json.loads(answer.read(MOST))
         except urllib.error.HTTPError as error:
-            raise (Missing if error.code == 404 else Refused)(_why(error)) from None
+            raise (Missing if error.code == 404 else ApiRefused)(_why(error)) from None
         except (OSError, ValueError) as error:  # URLError is an OSError
             reason = getattr(error, "reason", error)
-            raise Refused(f"no answer: {getattr(reason, 'strerror', None) or type(reason).__name__}") from None
+            raise ApiRefused(f"no answer: {getattr(reason, 'strerror', None) or type(reason).__name__}") from None
 
     def queues(self, prefix: str) -> Sequence[Mapping[str, Any]]:
         """Those whose names begin so, with what is known of them."""

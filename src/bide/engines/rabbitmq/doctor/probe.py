@@ -16,10 +16,10 @@ from aiormq import exceptions as theirs
 from aiormq.abc import AbstractChannel, DeliveredMessage
 from pamqp.commands import Basic
 
-from bide.engines.rabbitmq.aio.line import AsyncLine, blocks
+from bide.engines.rabbitmq.aio.line import AsyncBrokerLine, blocks
 from bide.engines.rabbitmq.aio.topology import BETWEEN, PROBE_MS, TRIES
 from bide.engines.rabbitmq.failures import translated
-from bide.engines.rabbitmq.ladder import Names, Step
+from bide.engines.rabbitmq.ladder import LadderStep, QueueNames
 from bide.engines.rabbitmq.location import Address
 from bide.errors import BideError
 
@@ -42,12 +42,12 @@ class Probed(NamedTuple):
 
 
 class Probe:
-    def __init__(self, address: Address, names: Names, line: AsyncLine) -> None:
+    def __init__(self, address: Address, names: QueueNames, line: AsyncBrokerLine) -> None:
         self._address = address
         self._line = line
         self._once = once = uuid.uuid4().hex
         self._target = f"{names.prefix}doctor:{once}"  # a queue, and an exchange
-        self._waiting = names.wait(Step(f"probe.{once}", "", "", PROBE_MS))
+        self._waiting = names.wait(LadderStep(f"probe.{once}", "", "", PROBE_MS))
         # Dead letters go to the target by the default exchange, so that removing it leaves them nowhere to go.
         self._arguments = {
             **names.arguments(PROBE_MS, ""),
@@ -142,7 +142,7 @@ class Probe:
 
     async def _tidy(self) -> None:
         """With a connection of its own: the other one may be told to wait."""
-        line = AsyncLine(self._address, confirms=False)
+        line = AsyncBrokerLine(self._address, confirms=False)
         with contextlib.suppress(Exception):
             async with asyncio.timeout(self._address.timeout):
                 channel = await line.channel()

@@ -11,10 +11,10 @@ from pamqp.commands import Basic
 from bide.core.formats import plural
 from bide.engines.base import Finding
 from bide.engines.rabbitmq.aio import topology
-from bide.engines.rabbitmq.aio.line import AsyncLine
-from bide.engines.rabbitmq.doctor.look import Counts, Look, Management, Refused
+from bide.engines.rabbitmq.aio.line import AsyncBrokerLine
+from bide.engines.rabbitmq.doctor.look import ApiRefused, BrokerLook, Counts, Management
 from bide.engines.rabbitmq.failures import told
-from bide.engines.rabbitmq.ladder import STEPS, Names
+from bide.engines.rabbitmq.ladder import STEPS, QueueNames
 from bide.engines.rabbitmq.location import Address
 
 T = TypeVar("T")
@@ -30,15 +30,15 @@ MAKING = 60.0  # seconds
 DURABLE = 2  # delivery mode
 
 
-def mend(address: Address, names: Names) -> list[Finding]:
+def mend(address: Address, names: QueueNames) -> list[Finding]:
     """What was made. A namespace that is not there is left so."""
     return done_apart(lambda: _mended(address, names))
 
 
-async def _mended(address: Address, names: Names) -> list[Finding]:
-    line = AsyncLine(address, confirms=True)
+async def _mended(address: Address, names: QueueNames) -> list[Finding]:
+    line = AsyncBrokerLine(address, confirms=True)
     try:
-        look = Look(address, line)
+        look = BrokerLook(address, line)
         exchanges = [name for name in (names.made, *(name for name, *_ in names.exchanges())) if not await look.exchange(name)]
         queues = [name for name, found in (await look.queues(name for name, _ in names.queues())).items() if found is None]
         if len(exchanges) == 1 + len(list(names.exchanges())) and len(queues) == len(list(names.queues())):
@@ -66,14 +66,14 @@ async def _mended(address: Address, names: Names) -> list[Finding]:
     return findings or [Finding("mended", "no queue was missing; all bindings were made again")]
 
 
-def _topics(address: Address, names: Names) -> list[str]:
+def _topics(address: Address, names: QueueNames) -> list[str]:
     """Those whose queues the management API finds."""
     if address.management is None:
         return []
     prefix = names.topic("")
     try:
         return [str(each["name"]).removeprefix(prefix) for each in Management(address).queues(prefix)]
-    except Refused:
+    except ApiRefused:
         return []
 
 
@@ -116,7 +116,7 @@ class Contents(NamedTuple):
         return ", ".join(parts)
 
 
-class Removed(NamedTuple):
+class RemovedParts(NamedTuple):
     queues: int
     exchanges: int
     messages: int
@@ -125,7 +125,7 @@ class Removed(NamedTuple):
 class Removal:
     """Of one namespace. Programs that use it meanwhile make parts of it anew, so they are to be stopped before."""
 
-    def __init__(self, address: Address, names: Names) -> None:
+    def __init__(self, address: Address, names: QueueNames) -> None:
         self._address = address
         self._names = names
 
@@ -133,14 +133,14 @@ class Removal:
         """What is there. Nothing is changed."""
         return done_apart(self._contents)
 
-    def carry_out(self, contents: Contents) -> Removed:
+    def carry_out(self, contents: Contents) -> RemovedParts:
         """Remove it. If this is cut short, the same again removes the rest."""
         return done_apart(lambda: self._carry_out(contents))
 
     async def _contents(self) -> Contents:
         names = self._names
         async with self._connected() as line:
-            look = Look(self._address, line)
+            look = BrokerLook(self._address, line)
             exchanges = [name for name in self._exchanges() if await look.exchange(name)]
             topics = await look.topics(names)
             mine = [name for name, _ in names.queues()]
@@ -163,7 +163,7 @@ class Removal:
             listed=listed is not None,
         )
 
-    async def _carry_out(self, contents: Contents) -> Removed:
+    async def _carry_out(self, contents: Contents) -> RemovedParts:
         """The marker first, so that nobody takes the rest for the whole. The index last: it names the topics."""
         names, messages = self._names, 0
         first = [name for name in (names.made, names.enter) if name in contents.exchanges]
@@ -178,7 +178,7 @@ class Removal:
                 for name in contents.exchanges:
                     if name not in first:
                         await channel.exchange_delete(name, timeout=self._address.timeout)
-        return Removed(len(contents.queues), len(contents.exchanges), messages)
+        return RemovedParts(len(contents.queues), len(contents.exchanges), messages)
 
     def _exchanges(self) -> Iterator[str]:
         yield self._names.made
@@ -194,14 +194,14 @@ class Removal:
         fixed = {name for name, _ in names.queues()}
         try:
             found = Management(self._address).queues(names.prefix)
-        except Refused:
+        except ApiRefused:
             return None
         ours = [each for each in found if each["name"] in fixed or each["name"].startswith(kinds)]
         return {each["name"]: int(each.get("messages") or 0) for each in ours}
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[AsyncLine]:
-        line = AsyncLine(self._address, confirms=False)
+    async def _connected(self) -> AsyncIterator[AsyncBrokerLine]:
+        line = AsyncBrokerLine(self._address, confirms=False)
         try:
             yield line
         finally:

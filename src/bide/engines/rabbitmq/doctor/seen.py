@@ -5,10 +5,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bide.engines.rabbitmq.aio.line import AsyncLine
-from bide.engines.rabbitmq.doctor.look import Counts, Look, Management, Missing, Refused
+from bide.engines.rabbitmq.aio.line import AsyncBrokerLine
+from bide.engines.rabbitmq.doctor.look import ApiRefused, BrokerLook, Counts, Management, Missing
 from bide.engines.rabbitmq.doctor.probe import Probe, Probed
-from bide.engines.rabbitmq.ladder import Names, Step
+from bide.engines.rabbitmq.ladder import LadderStep, QueueNames
 from bide.engines.rabbitmq.location import Address
 from bide.errors import BideError, Unavailable
 
@@ -17,7 +17,7 @@ LONGEST = 30.0  # seconds
 MOST_TOPICS = 1_000  # whose queues are looked at over AMQP
 
 
-class Told(NamedTuple):
+class ToldByApi(NamedTuple):
     """What the management API said. None: this was not answered, and `refused` says why."""
 
     shown: str = ""  # empty: the URL names no management API
@@ -40,9 +40,9 @@ class Looked(NamedTuple):
     of_topics: Mapping[str, Counts | BideError | None]
 
 
-class Seen(NamedTuple):
+class BrokerSeen(NamedTuple):
     address: Address
-    names: Names
+    names: QueueNames
     broker: Mapping[str, object]  # what it says of itself
     made: bool  # the marker is there
     exchanges: Mapping[str, bool]
@@ -50,7 +50,7 @@ class Seen(NamedTuple):
     topics: Sequence[str]
     of_topics: Mapping[str, Counts | BideError | None]  # their queues, and those of their dead letters
     probed: Probed
-    told: Told = Told()
+    told: ToldByApi = ToldByApi()
 
     @property
     def version(self) -> tuple[int, int]:
@@ -64,9 +64,9 @@ class Seen(NamedTuple):
         return not self.made and not any(self.exchanges.values()) and not any(self.queues.values())
 
 
-async def seen(address: Address, names: Names, line: AsyncLine) -> Seen:
+async def seen(address: Address, names: QueueNames, line: AsyncBrokerLine) -> BrokerSeen:
     """Asks both ways at once. Raises what the connection raises; the rest may be silent."""
-    broker, probing = await Look(address, line).told_by_broker(), AsyncLine(address, confirms=True)
+    broker, probing = await BrokerLook(address, line).told_by_broker(), AsyncBrokerLine(address, confirms=True)
     asked = asyncio.create_task(asyncio.to_thread(told, address, names))
     looking = asyncio.create_task(_looked(address, names, line))
     trying = asyncio.create_task(Probe(address, names, probing).found())
@@ -84,11 +84,11 @@ async def seen(address: Address, names: Names, line: AsyncLine) -> Seen:
                 each.abandon()
                 task.cancel()
         await probing.close()
-    return Seen(address, names, broker, *looked, probed, await asked)
+    return BrokerSeen(address, names, broker, *looked, probed, await asked)
 
 
-async def _looked(address: Address, names: Names, line: AsyncLine) -> Looked:
-    look = Look(address, line)
+async def _looked(address: Address, names: QueueNames, line: AsyncBrokerLine) -> Looked:
+    look = BrokerLook(address, line)
     made = await look.exchange(names.made)
     exchanges = {name: await look.exchange(name) for name, *_ in names.exchanges()}
     queues = await look.queues(name for name, _ in names.queues())
@@ -102,27 +102,27 @@ async def _looked(address: Address, names: Names, line: AsyncLine) -> Looked:
     return Looked(made, exchanges, queues, topics, of_topics)
 
 
-def told(address: Address, names: Names) -> Told:
+def told(address: Address, names: QueueNames) -> ToldByApi:
     if address.management is None:
-        return Told()
+        return ToldByApi()
     management, refused = Management(address), dict[str, str]()
 
     def asked(what: str, *path: str) -> Any:
         try:
             return management.get(*path)
-        except Refused as error:
+        except ApiRefused as error:
             refused[what] = str(error)
 
     flags, nodes = asked("flags", "feature-flags"), asked("nodes", "nodes")
     queues = held = bindings = None
     try:
-        probes = names.wait(Step("probe.", "", "", 0))  # one that was killed leaves it for a minute
+        probes = names.wait(LadderStep("probe.", "", "", 0))  # one that was killed leaves it for a minute
         queues = {each["name"]: each for each in management.queues(names.prefix) if not each["name"].startswith(probes)}
         held = _held(management, names, queues)
         bindings = frozenset(_bindings(management, names))
-    except Refused as error:
+    except ApiRefused as error:
         refused["queues"] = str(error)
-    return Told(
+    return ToldByApi(
         shown=management.shown,
         user=management.user,
         nodes=nodes,
@@ -134,7 +134,7 @@ def told(address: Address, names: Names) -> Told:
     )
 
 
-def _held(management: Management, names: Names, queues: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+def _held(management: Management, names: QueueNames, queues: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
     """A message passes a dead-letter worker in a moment. So what is still there at a second look may be stuck."""
     first = {name: count for name, each in queues.items() if (count := int(each.get("messages_dlx") or 0))}
     if not first:
@@ -144,7 +144,7 @@ def _held(management: Management, names: Names, queues: Mapping[str, Mapping[str
     return {name: min(count, again.get(name, 0)) for name, count in first.items() if again.get(name)}
 
 
-def _bindings(management: Management, names: Names) -> Iterator[tuple[str, str, str]]:
+def _bindings(management: Management, names: QueueNames) -> Iterator[tuple[str, str, str]]:
     for exchange, *_ in names.exchanges():
         try:
             found = management.get("exchanges", "{vhost}", exchange, "bindings", "source")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from bide.engines.base import Finding
 from bide.engines.rabbitmq.doctor.broker import not_told
 from bide.engines.rabbitmq.doctor.look import Counts
-from bide.engines.rabbitmq.doctor.seen import Seen
+from bide.engines.rabbitmq.doctor.seen import BrokerSeen
 from bide.engines.rabbitmq.ladder import STEPS
 from bide.errors import BideError
 
@@ -15,7 +15,7 @@ FEW = 5  # names that are written out
 AGAIN = "run `bide doctor --fix`, which makes what is missing"
 
 
-def layout(seen: Seen) -> Iterator[Finding]:
+def layout(seen: BrokerSeen) -> Iterator[Finding]:
     if seen.unused:
         yield Finding("layout", "nothing is there yet: it is made on first use")
         return
@@ -31,7 +31,7 @@ def layout(seen: Seen) -> Iterator[Finding]:
         yield Finding("layout", f"all {count} exchanges and queues are there")
 
 
-def bindings(seen: Seen) -> Iterator[Finding]:
+def bindings(seen: BrokerSeen) -> Iterator[Finding]:
     if seen.unused:
         return
     known, names = seen.told.bindings, seen.names
@@ -51,7 +51,7 @@ def bindings(seen: Seen) -> Iterator[Finding]:
         yield Finding("bindings", f"all {len(wanted)} are there")
 
 
-def arguments(seen: Seen) -> Iterator[Finding]:
+def arguments(seen: BrokerSeen) -> Iterator[Finding]:
     """A queue keeps what it was made with. One that somebody else has made may do otherwise."""
     queues = seen.told.queues or {}
     other = [
@@ -64,7 +64,7 @@ def arguments(seen: Seen) -> Iterator[Finding]:
         yield Finding("arguments", f"not those of bide: {_few(other)}", "bad", advice)
 
 
-def silent(seen: Seen) -> Iterator[Finding]:
+def silent(seen: BrokerSeen) -> Iterator[Finding]:
     """Queues that are there and don't answer, as most of their replicas are away."""
     troubled = [name for name, found in {**seen.queues, **seen.of_topics}.items() if isinstance(found, BideError)]
     if troubled:
@@ -72,7 +72,7 @@ def silent(seen: Seen) -> Iterator[Finding]:
         yield Finding("silent queues", f"{_few(troubled)}", "bad", advice)
 
 
-def unknown_topics(seen: Seen) -> Iterator[Finding]:
+def unknown_topics(seen: BrokerSeen) -> Iterator[Finding]:
     """The index is written once the queue is there, so a process that was killed in between has left one unwritten."""
     if seen.told.queues is None or not isinstance(seen.queues.get(seen.names.index), Counts):
         return
@@ -102,7 +102,7 @@ ENOUGH = 3  # replicas
 UNEVEN = 2.0  # times as many leaders as an even share
 
 
-def replicas(seen: Seen) -> Iterator[Finding]:
+def replicas(seen: BrokerSeen) -> Iterator[Finding]:
     queues, nodes = _replicated(seen), len(seen.told.nodes or ())
     if queues is None:
         if not seen.unused:
@@ -135,7 +135,7 @@ def replicas(seen: Seen) -> Iterator[Finding]:
         )
 
 
-def leaders(seen: Seen) -> Iterator[Finding]:
+def leaders(seen: BrokerSeen) -> Iterator[Finding]:
     queues = _replicated(seen)
     running = sorted(str(each["name"]) for each in seen.told.nodes or () if each.get("running"))
     if not queues or len(running) < 2:
@@ -148,7 +148,7 @@ def leaders(seen: Seen) -> Iterator[Finding]:
         yield Finding("leaders", value)
 
 
-def _replicated(seen: Seen) -> Mapping[str, Mapping[str, Any]] | None:
+def _replicated(seen: BrokerSeen) -> Mapping[str, Mapping[str, Any]] | None:
     """Quorum queues and streams."""
     if seen.told.queues is None:
         return None
@@ -193,7 +193,7 @@ class _Told(NamedTuple):
     value: str
 
 
-def policies(seen: Seen) -> Iterator[Finding]:
+def policies(seen: BrokerSeen) -> Iterator[Finding]:
     queues = seen.told.queues
     if queues is None:
         asked = not_told(seen, "queues", f"{seen.address.ctl('list_policies')}, and with list_operator_policies")
@@ -211,7 +211,7 @@ def policies(seen: Seen) -> Iterator[Finding]:
         yield Finding("policies", "none that changes what our queues do")
 
 
-def _harmful(seen: Seen, name: str, queue: Mapping[str, Any]) -> Iterator[_Told]:
+def _harmful(seen: BrokerSeen, name: str, queue: Mapping[str, Any]) -> Iterator[_Told]:
     kind = name.removeprefix(seen.names.prefix).partition(":")[0]
     named = [str(queue[field]) for field in ("policy", "operator_policy") if queue.get(field)]
     for key, value in (queue.get("effective_policy_definition") or {}).items():
@@ -219,7 +219,7 @@ def _harmful(seen: Seen, name: str, queue: Mapping[str, Any]) -> Iterator[_Told]
             yield _Told(" and ".join(named), kind, key, str(value))
 
 
-def _harmless(seen: Seen, name: str, key: str, value: object) -> bool:
+def _harmless(seen: BrokerSeen, name: str, key: str, value: object) -> bool:
     """Of two times, the queue's and the policy's, the shorter one counts. Of two kinds of overflow, the policy's does."""
     if key == "overflow":
         return value == "reject-publish"

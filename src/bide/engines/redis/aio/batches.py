@@ -20,7 +20,7 @@ T = TypeVar("T")
 R = TypeVar("R", bound=list[Any])
 
 
-class AsyncBatches:
+class AsyncShardBatches:
     def __init__(self, namespace: Namespace, shards: AsyncShards) -> None:
         self._namespace = namespace
         self._shards = shards

@@ -30,7 +30,7 @@ from bide.engines.base import (
 )
 from bide.engines.gates.aio import AsyncGates
 from bide.engines.redis.aio.around import AsyncAround
-from bide.engines.redis.aio.batches import AsyncBatches
+from bide.engines.redis.aio.batches import AsyncShardBatches
 from bide.engines.redis.aio.gates import AsyncRedisGates
 from bide.engines.redis.aio.looks import AsyncLooks
 from bide.engines.redis.aio.results import AsyncRedisResults
@@ -54,7 +54,7 @@ NEAR = 0.05  # seconds: a sleep that ends this close to a due time ends to the m
 class AsyncRedis(AsyncEngine):
     _around: AsyncAround  # while it is open
     _sends: AsyncSends  # the same
-    _batches: AsyncBatches  # the same
+    _batches: AsyncShardBatches  # the same
 
     def __init__(self, namespace: Namespace, capabilities: Capabilities) -> None:
         self.capabilities: Capabilities = capabilities
@@ -82,7 +82,7 @@ class AsyncRedis(AsyncEngine):
                 raise
             self._shards = shards
             self._around, self._sends = AsyncAround(self._me, shards), AsyncSends(self._namespace, shards)
-            self._batches = AsyncBatches(self._namespace, shards)
+            self._batches = AsyncShardBatches(self._namespace, shards)
             self._wakeup = wakeup
             if shards.only is None:
                 self.capabilities = replace(self.capabilities, together=1)
@@ -236,7 +236,7 @@ class AsyncRedis(AsyncEngine):
         self._opened()
 
         async def requeue(shard: AsyncShard, done: int, patience: float | None) -> Swept:
-            places = sends.Places(done, limit, delay, over)
+            places = sends.SpreadTimes(done, limit, delay, over)
             return await shard.requeue(topic, ids, places, now, patience=patience)
 
         return await self._around.sweep(ids, requeue)
@@ -261,7 +261,7 @@ class AsyncRedis(AsyncEngine):
         self._turn += 1
         return self._turn
 
-    def _divided(self) -> AsyncBatches:
+    def _divided(self) -> AsyncShardBatches:
         if self._shards is None:
             raise Unavailable(UNOPENED)
         return self._batches

@@ -11,11 +11,11 @@ from typing import Any
 
 import redis.exceptions as theirs
 
-from bide.engines.redis.client import Address, sentinel_address
+from bide.engines.redis.client import Endpoint, sentinel_address
 from bide.engines.redis.failures import BRIEF, LOST, NodeRefused, SentinelRefused, absent, from_node, from_sentinel, refused
 from bide.engines.redis.namespace import ServerClock
 from bide.engines.redis.server import AsyncServer, hasty
-from bide.engines.redis.topology import Place, Span, master_of, moved, slot_of, spans
+from bide.engines.redis.topology import ServerPlace, SlotSpan, master_of, moved, slot_of, spans
 from bide.errors import ConfigError
 from bide.rounds import AsyncRound
 
@@ -32,15 +32,15 @@ def _worse(one: Exception | None, other: Exception) -> Exception:
 class AsyncNodes(ABC):
     """What one engine knows of its servers."""
 
-    def __init__(self, address: Address, asked: Address) -> None:
+    def __init__(self, address: Endpoint, asked: Endpoint) -> None:
         """`asked`: as those are reached who know."""
         self._asker = AsyncServer(hasty(asked), ServerClock())
         self._seeds = address.seeds
         self._shown = address.shown
         self._doubted = True
-        self._silent: dict[Place, float] = {}  # who did not answer, until when it is asked last
+        self._silent: dict[ServerPlace, float] = {}  # who did not answer, until when it is asked last
 
-    async def place_of(self, slot: int) -> Place:
+    async def place_of(self, slot: int) -> ServerPlace:
         """The server that has the slot, as far as is known. Raises LOST when nobody knows."""
         known = self.known(slot)
         if known is not None and not self._doubted:
@@ -57,14 +57,14 @@ class AsyncNodes(ABC):
             raise theirs.ClusterDownError(f"no node has slot {slot}")
         return found
 
-    def doubt(self, place: Place | None) -> None:
+    def doubt(self, place: ServerPlace | None) -> None:
         """It did not do its work, so it may have gone, or another one has it now."""
         self._doubted = True
         if place is not None:
             self._silent[place] = time.monotonic() + SILENT
 
     @abstractmethod
-    def known(self, slot: int) -> Place | None:
+    def known(self, slot: int) -> ServerPlace | None:
         """Where it is, if anybody ever said so."""
 
     @abstractmethod
@@ -72,14 +72,14 @@ class AsyncNodes(ABC):
         """Ask where everything is."""
 
     @abstractmethod
-    def hear(self, slot: int, place: Place) -> None:
+    def hear(self, slot: int, place: ServerPlace) -> None:
         """A server said that this one has the slot."""
 
     @abstractmethod
     async def greet(self, connection: Any) -> None:
         """Check that a new connection leads where it should."""
 
-    async def _ask(self, place: Place, *commands: Sequence[str]) -> list[Any]:
+    async def _ask(self, place: ServerPlace, *commands: Sequence[str]) -> list[Any]:
         connection = None
         try:
             connection = await self._asker.connect(place)
@@ -95,13 +95,13 @@ class AsyncNodes(ABC):
         self._silent.pop(place, None)
         return answers
 
-    def _in_turn(self, places: Sequence[Place]) -> list[Place]:
+    def _in_turn(self, places: Sequence[ServerPlace]) -> list[ServerPlace]:
         """In any order, but last who did not answer lately."""
         turned = list(dict.fromkeys(places))
         random.shuffle(turned)
         return sorted(turned, key=self._is_silent)
 
-    def _is_silent(self, place: Place) -> bool:
+    def _is_silent(self, place: ServerPlace) -> bool:
         return self._silent.get(place, 0.0) > time.monotonic()
 
     def _many(self, strange: Sequence[ConfigError]) -> bool:
@@ -109,25 +109,25 @@ class AsyncNodes(ABC):
         return len(strange) > len(self._seeds) / 2
 
     @staticmethod
-    def of(address: Address) -> "AsyncNodes":
+    def of(address: Endpoint) -> "AsyncNodes":
         return AsyncSentinels(address) if address.service else AsyncCluster(address)
 
 
 class AsyncSentinels(AsyncNodes):
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Endpoint) -> None:
         super().__init__(address, sentinel_address(address))
         self._service = address.service
-        self._master: Place | None = None
+        self._master: ServerPlace | None = None
 
-    def known(self, slot: int) -> Place | None:
+    def known(self, slot: int) -> ServerPlace | None:
         return self._master
 
-    def hear(self, slot: int, place: Place) -> None:
+    def hear(self, slot: int, place: ServerPlace) -> None:
         self._master = place
 
     async def _look(self) -> None:
         """The newest answer counts: one who is cut off with an old master goes on naming that."""
-        found: list[tuple[int, Place]] = []
+        found: list[tuple[int, ServerPlace]] = []
         strange: list[ConfigError] = []
         failed: Exception | None = None
         for sentinel in self._in_turn(self._seeds):
@@ -166,23 +166,23 @@ class AsyncSentinels(AsyncNodes):
 
 
 class AsyncCluster(AsyncNodes):
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Endpoint) -> None:
         super().__init__(address, address)
-        self._spans: Sequence[Span] = ()
-        self._heard: Mapping[int, Place] = {}  # of single slots, newer than the spans
+        self._spans: Sequence[SlotSpan] = ()
+        self._heard: Mapping[int, ServerPlace] = {}  # of single slots, newer than the spans
 
-    def known(self, slot: int) -> Place | None:
+    def known(self, slot: int) -> ServerPlace | None:
         if slot in self._heard:
             return self._heard[slot]
         return next((span.master for span in self._spans if span.first <= slot <= span.last), None)
 
-    def hear(self, slot: int, place: Place) -> None:
+    def hear(self, slot: int, place: ServerPlace) -> None:
         self._heard = {**self._heard, slot: place}
 
     async def greet(self, connection: Any) -> None:
         """A node that does not have the slot says so itself."""
 
-    async def spans(self) -> Sequence[Span]:
+    async def spans(self) -> Sequence[SlotSpan]:
         """Which node has which slots."""
         await self._look()
         return self._spans
@@ -192,7 +192,7 @@ class AsyncCluster(AsyncNodes):
         if not self._spans:
             with contextlib.suppress(*LOST, theirs.ResponseError):
                 await self._look()
-        by_node: dict[Place, list[Sequence[str]]] = {}
+        by_node: dict[ServerPlace, list[Sequence[str]]] = {}
         for tag in tags:
             if (place := self.known(slot_of(tag))) is not None:
                 by_node.setdefault(place, []).append(("HMGET", f"{{{tag}}}:meta", field))
@@ -206,13 +206,13 @@ class AsyncCluster(AsyncNodes):
         places = self._in_turn([*known, *self._seeds])
         unheard = set(places)
         failed: Exception | None = None
-        found: list[Span] | None = None
+        found: list[SlotSpan] | None = None
         strange: list[ConfigError] = []
 
-        async def ask(place: Place) -> list[Any]:
+        async def ask(place: ServerPlace) -> list[Any]:
             return await self._ask(place, ("CLUSTER", "INFO"), ("CLUSTER", "SLOTS"))
 
-        def is_enough(place: Place, answer: list[Any] | Exception) -> bool:
+        def is_enough(place: ServerPlace, answer: list[Any] | Exception) -> bool:
             nonlocal failed, found
             unheard.discard(place)
             if isinstance(answer, Exception):
@@ -245,15 +245,15 @@ class AsyncCluster(AsyncNodes):
 class AsyncRoute(AsyncServer):
     """The server that has a shard now: whenever a connection is made, and until an error tells that it has gone."""
 
-    def __init__(self, address: Address, clock: ServerClock, nodes: AsyncNodes, slot: int = FIRST) -> None:
+    def __init__(self, address: Endpoint, clock: ServerClock, nodes: AsyncNodes, slot: int = FIRST) -> None:
         super().__init__(address, clock)
         self.follows: bool = True
         self._nodes = nodes
         self._slot = slot
-        self._place: Place | None = None
+        self._place: ServerPlace | None = None
         self._look_later()
 
-    async def connect(self, place: Place | None = None, within: float | None = None) -> Any:
+    async def connect(self, place: ServerPlace | None = None, within: float | None = None) -> Any:
         place = await self._nodes.place_of(self._slot)
         self._follow(place)
         try:
@@ -301,7 +301,7 @@ class AsyncRoute(AsyncServer):
     def learn(self, connection: Any, error: BaseException) -> bool:
         if connection is None:  # none was made, and `connect` has seen why
             return False
-        place = Place(connection.host, connection.port)
+        place = ServerPlace(connection.host, connection.port)
         told = moved(error, place) if isinstance(error, theirs.MovedError) else None
         if told is not None:
             self._nodes.hear(*told)
@@ -310,7 +310,7 @@ class AsyncRoute(AsyncServer):
             self._nodes.doubt(place)
         return told is not None
 
-    def _follow(self, place: Place) -> None:
+    def _follow(self, place: ServerPlace) -> None:
         """Connections to where the shard was are not used any more."""
         if place != self._place:
             self._place = place

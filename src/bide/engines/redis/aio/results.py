@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bide.engines.base import MAX_BATCH
-from bide.engines.redis.aio.batches import AsyncBatches
+from bide.engines.redis.aio.batches import AsyncShardBatches
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.protocol import gating, results
 from bide.engines.redis.protocol.encoding import name_of
@@ -19,7 +19,7 @@ from bide.engines.results.aio import AsyncResults
 class AsyncRedisResults(AsyncResults):
     """Each script may run again: it does no harm."""
 
-    def __init__(self, divided: Callable[[], AsyncBatches]) -> None:
+    def __init__(self, divided: Callable[[], AsyncShardBatches]) -> None:
         self._divided = divided
 
     async def expect(self, expected: Sequence[Expected], *, connection: object | None = None, now: int | None = None) -> None:

@@ -9,13 +9,13 @@ from typing import NamedTuple
 from bide.engines.redis.aio.connections import AsyncConnections
 from bide.engines.redis.aio.nodes import AsyncCluster, AsyncRoute, AsyncSentinels
 from bide.engines.redis.aio.shard import AsyncShard
-from bide.engines.redis.client import Address
+from bide.engines.redis.client import Endpoint
 from bide.engines.redis.confirm import confirmation
 from bide.engines.redis.failures import BRIEF, OtherSpread, other_spread
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.presence import HASTE
 from bide.engines.redis.server import AsyncServer
-from bide.engines.redis.topology import Generation, Spread, likely_tags, slot_of, well_placed
+from bide.engines.redis.topology import Generation, ShardSpread, likely_tags, slot_of, well_placed
 from bide.engines.redis.topology import read as read_spread
 from bide.errors import ConfigError, ConfirmTimeout, EngineError, OutcomeUnknown, Unavailable
 from bide.rounds import AsyncAside, AsyncRound
@@ -27,7 +27,7 @@ SOON = 0.5  # seconds between two questions to those who did not know, or did no
 class _Live(NamedTuple):
     """The shards of one spread."""
 
-    spread: Spread | None
+    spread: ShardSpread | None
     by_number: dict[int, AsyncShard]
     in_order: list[AsyncShard]
     only: AsyncShard | None
@@ -39,7 +39,7 @@ class AsyncShards:
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
         self._made: dict[str, AsyncShard] = {}  # by the beginning of their keys
-        self._servers: dict[Address, AsyncConnections] = {}
+        self._servers: dict[Endpoint, AsyncConnections] = {}
         self._nodes: AsyncCluster | None = AsyncCluster(namespace.address) if namespace.address.clustered else None
         self._asked = confirmation(namespace.confirm, namespace.address.timeout)
         self._live = _Live(None, {}, [], None)
@@ -138,7 +138,7 @@ class AsyncShards:
         known = await self._known_spread()
         if known is None:
             chosen = await self._chosen()
-            namespace.spread_as(Spread(0, [chosen]))
+            namespace.spread_as(ShardSpread(0, [chosen]))
             if not chosen.suffixes:  # as everybody has it who says so many
                 return
             try:

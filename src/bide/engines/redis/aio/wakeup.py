@@ -14,7 +14,7 @@ import redis.exceptions as theirs
 from bide.engines.base import SWEEP
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.aio.shards import AsyncShards
-from bide.engines.redis.client import Address, Wake
+from bide.engines.redis.client import Endpoint, Wake
 from bide.engines.redis.failures import BRIEF, LOST, lacking, translated
 from bide.engines.redis.presence import HASTE
 from bide.engines.redis.server import AsyncListener
@@ -30,7 +30,7 @@ SLICE = 1.0  # seconds after which a listener sees that the engine was closed
 
 
 class AsyncWakeup(ABC):
-    def __init__(self, address: Address, shards: AsyncShards) -> None:
+    def __init__(self, address: Endpoint, shards: AsyncShards) -> None:
         self._address = address
         self._shards = shards
         self._closed = False
@@ -89,7 +89,7 @@ class AsyncWakeup(ABC):
 class AsyncBlocking(AsyncWakeup):
     """wake=list: blocked on the wake lists that tokens are pushed to, by one listener a shard."""
 
-    def __init__(self, address: Address, shards: AsyncShards) -> None:
+    def __init__(self, address: Endpoint, shards: AsyncShards) -> None:
         super().__init__(address, shards)
         self._free: list[Listeners] = []
         self._blocked: set[tuple[AsyncShard, int, AsyncListener]] = set()
@@ -201,7 +201,7 @@ class AsyncPolling(AsyncWakeup):
 class AsyncExpiring(AsyncWakeup):
     """wake=expiry: subscribed to expired keys, waiting for an alarm key of our shards. One listener a server."""
 
-    def __init__(self, address: Address, shards: AsyncShards) -> None:
+    def __init__(self, address: Endpoint, shards: AsyncShards) -> None:
         super().__init__(address, shards)
         self._told: set[AsyncShard] = set()
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from bide.core.formats import plural
 from bide.engines.base import Finding
 from bide.engines.redis import failures
-from bide.engines.redis.client import Address
+from bide.engines.redis.client import Endpoint
 from bide.engines.redis.doctor import copies, servers, slots
 from bide.engines.redis.doctor.slots import View, state, view_of
-from bide.engines.redis.doctor.visits import BRIEF, Look, Refusal, Stop, Told, Visits, answers_to, merged
+from bide.engines.redis.doctor.visits import BRIEF, Look, Refusal, ServerTold, Stop, Visits, answers_to, merged
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.topology import SLOTS
 
@@ -46,14 +46,14 @@ def examine(namespace: Namespace) -> list[Finding]:
     ]
 
 
-def _best(address: Address, seeds: Sequence[Told]) -> View | None:
+def _best(address: Endpoint, seeds: Sequence[ServerTold]) -> View | None:
     """Of the node that knows most: one that was away has yet to hear of elections."""
     views = [view for place, told in zip(address.seeds, seeds, strict=True) if (view := view_of(told, place))]
     ranks = [(view.state.get("cluster_state") == "ok", int(view.state.get("cluster_current_epoch", 0))) for view in views]
     return views[ranks.index(max(ranks))] if views else None
 
 
-def _strange(address: Address, seeds: Sequence[Told]) -> Iterator[tuple[str, Finding]]:
+def _strange(address: Endpoint, seeds: Sequence[ServerTold]) -> Iterator[tuple[str, Finding]]:
     """Of no node that could help."""
     for each in seeds:
         refused = next((answer for answer in each.answers.values() if isinstance(answer, Refusal)), None)
@@ -64,12 +64,12 @@ def _strange(address: Address, seeds: Sequence[Told]) -> Iterator[tuple[str, Fin
             yield each.where, Finding("cluster", f"not known: {refused}", "bad", str(why or "see `bide doctor --acl`"))
 
 
-def _ask(look: Look, told: Told) -> None:
+def _ask(look: Look, told: ServerTold) -> None:
     ASKED(look, told)
     servers.ask(look, told)
 
 
-def _state(told: Sequence[Told]) -> Iterator[Finding]:
+def _state(told: Sequence[ServerTold]) -> Iterator[Finding]:
     infos = {each.where: state(each.answers["info"]) for each in told if isinstance(each.answers.get("info"), bytes)}
     failing = [where for where, info in infos.items() if info.get("cluster_state") != "ok"]
     if failing:
@@ -91,7 +91,7 @@ def _slots(view: View) -> Iterator[Finding]:
         yield Finding("slots", f"all {SLOTS:,} have a node")
 
 
-def _nodes(view: View, told: Sequence[Told]) -> Iterator[Finding]:
+def _nodes(view: View, told: Sequence[ServerTold]) -> Iterator[Finding]:
     bad, doubtful = list[str](), list[str]()
     lost = [each.lost for each in told if each.lost is not None]
     for row in view.rows:
@@ -111,6 +111,6 @@ def _nodes(view: View, told: Sequence[Told]) -> Iterator[Finding]:
         yield Finding("nodes", f"{len(view.rows)}, all well")
 
 
-def _copies(pairs: Sequence[tuple[Told, Sequence[Told]]], confirm: str) -> Iterator[tuple[str, Finding]]:
+def _copies(pairs: Sequence[tuple[ServerTold, Sequence[ServerTold]]], confirm: str) -> Iterator[tuple[str, Finding]]:
     for master, replicas in pairs:
         yield from ((master.where, finding) for finding in copies.check(master, replicas, "Cluster", confirm))

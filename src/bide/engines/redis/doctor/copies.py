@@ -7,8 +7,8 @@ from typing import Literal, TypeAlias
 from bide.core.formats import size
 from bide.engines.base import Finding
 from bide.engines.redis.confirm import check_disk, confirmation
-from bide.engines.redis.doctor.visits import Refusal, Told
-from bide.engines.redis.topology import Place
+from bide.engines.redis.doctor.visits import Refusal, ServerTold
+from bide.engines.redis.topology import ServerPlace
 from bide.errors import ConfigError
 
 Group: TypeAlias = Literal["", "Sentinels", "Cluster"]  # who promotes a replica
@@ -27,7 +27,7 @@ _NONE = {
 }
 
 
-def check(master: Told, replicas: Sequence[Told], group: Group, confirm: str) -> Iterator[Finding]:
+def check(master: ServerTold, replicas: Sequence[ServerTold], group: Group, confirm: str) -> Iterator[Finding]:
     if master.lost is not None:
         return
     if master.info.get("role") == "slave":
@@ -45,17 +45,17 @@ def check(master: Told, replicas: Sequence[Told], group: Group, confirm: str) ->
     yield from _confirm(master, replicas, confirm)
 
 
-def links(master: Told) -> list[dict[str, str]]:
+def links(master: ServerTold) -> list[dict[str, str]]:
     """What a master tells of the replicas that are connected to it."""
     found = [told for name, told in master.info.items() if re.fullmatch(r"slave\d+", name)]
     return [dict(part.split("=", 1) for part in told.split(",") if "=" in part) for told in found]
 
 
-def places(master: Told) -> list[Place]:
-    return [Place(each["ip"], int(each["port"])) for each in links(master)]
+def places(master: ServerTold) -> list[ServerPlace]:
+    return [ServerPlace(each["ip"], int(each["port"])) for each in links(master)]
 
 
-def versions(servers: Sequence[Told]) -> Iterator[Finding]:
+def versions(servers: Sequence[ServerTold]) -> Iterator[Finding]:
     """Told only when they differ."""
     known: dict[str, list[str]] = {}
     for each in servers:
@@ -68,7 +68,7 @@ def versions(servers: Sequence[Told]) -> Iterator[Finding]:
         yield Finding("versions", value, "warn", "an older one may not take what a newer one copies to it: update all")
 
 
-def _count(master: Told, replicas: Sequence[Told], group: Group, confirm: str) -> Finding:
+def _count(master: ServerTold, replicas: Sequence[ServerTold], group: Group, confirm: str) -> Finding:
     count, servers = (
         master.number("connected_slaves"),
         [each for each in (master, *(replicas if group else ())) if each.lost is None],
@@ -83,10 +83,10 @@ def _count(master: Told, replicas: Sequence[Told], group: Group, confirm: str) -
     return Finding("replicas", f"{count}, min-replicas-to-write 0{where}", "warn", _ALONE[group])
 
 
-def _lag(master: Told) -> Finding:
+def _lag(master: ServerTold) -> Finding:
     end, late, most = master.number("master_repl_offset"), list[str](), 0
     for each in links(master):
-        name = str(Place(each.get("ip", ""), int(each.get("port", 0))))
+        name = str(ServerPlace(each.get("ip", ""), int(each.get("port", 0))))
         behind, silent = max(0, end - int(each.get("offset", 0))), int(each.get("lag", 0))
         if each.get("state") != "online":
             late.append(f"{name} is being given a whole copy")
@@ -102,7 +102,7 @@ def _lag(master: Told) -> Finding:
     return Finding("lag", f"at most {size(most)}")
 
 
-def _persistence(master: Told, replicas: Sequence[Told]) -> Iterator[Finding]:
+def _persistence(master: ServerTold, replicas: Sequence[ServerTold]) -> Iterator[Finding]:
     """A single finding, but none when nothing is known."""
     known = [each for each in replicas if saves(each) is not None]
     without = [each.where for each in known if not saves(each)]
@@ -118,7 +118,7 @@ def _persistence(master: Told, replicas: Sequence[Told]) -> Iterator[Finding]:
         yield Finding("copies", "saved on the disk, as on the master")
 
 
-def saves(told: Told) -> bool | None:
+def saves(told: ServerTold) -> bool | None:
     """Whether it keeps anything over a restart; None when it does not say."""
     config = told.answers.get("config")
     if told.lost is not None or not told.info:
@@ -128,7 +128,7 @@ def saves(told: Told) -> bool | None:
     return None if config is None or isinstance(config, Refusal) else bool(config.get("save"))
 
 
-def _confirm(master: Told, replicas: Sequence[Told], confirm: str) -> Iterator[Finding]:
+def _confirm(master: ServerTold, replicas: Sequence[ServerTold], confirm: str) -> Iterator[Finding]:
     asked = confirmation(confirm, 1.0)
     if asked is None:
         return
@@ -149,7 +149,7 @@ def _confirm(master: Told, replicas: Sequence[Told], confirm: str) -> Iterator[F
         yield Finding("confirm", value)
 
 
-def _unfit_for_disk(told: Told) -> str:
+def _unfit_for_disk(told: ServerTold) -> str:
     """Why it can't confirm that a change is on its disk; nothing if it can, or does not say."""
     config = told.answers.get("config")
     if told.lost is not None or not told.info:

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import redis.exceptions as theirs
 
 from bide.engines.base import Finding
-from bide.engines.redis.client import Address, Wake
+from bide.engines.redis.client import Endpoint, Wake
 from bide.engines.redis.doctor.visits import Look, text_of
 from bide.engines.redis.script import CALLS, KEY, POLLS
 
@@ -69,7 +69,7 @@ class Use(NamedTuple):
     confirm: str = "memory"
 
     @staticmethod
-    def of(address: Address) -> "Use":
+    def of(address: Endpoint) -> "Use":
         group = "Cluster" if address.clustered else "Sentinels" if address.service else ""
         return Use(address.wake, group, address.confirm.partition(":")[0])
 

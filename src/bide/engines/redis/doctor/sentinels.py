@@ -9,16 +9,16 @@ from msgspec.structs import replace
 from bide.core.formats import plural, span
 from bide.engines.base import Finding
 from bide.engines.redis import failures
-from bide.engines.redis.client import Address, Secret, of_url, parameters, scheme_of, sentinel_address
+from bide.engines.redis.client import Endpoint, Secret, of_url, parameters, scheme_of, sentinel_address
 from bide.engines.redis.doctor import copies, servers
-from bide.engines.redis.doctor.visits import BRIEF, Refusal, Stop, Told, Visits, answers_to, fields, merged
+from bide.engines.redis.doctor.visits import BRIEF, Refusal, ServerTold, Stop, Visits, answers_to, fields, merged
 from bide.engines.redis.failures import SENTINEL_LOGIN
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.server import TIMEOUTS
-from bide.engines.redis.topology import Place, master_of
+from bide.engines.redis.topology import ServerPlace, master_of
 
 
-def sentinels_of(address: Address) -> tuple[Address, Address] | None:
+def sentinels_of(address: Endpoint) -> tuple[Endpoint, Endpoint] | None:
     """How the servers of the data and how the Sentinels are reached; None when there are no Sentinels."""
     if address.service:
         return address, sentinel_address(address)
@@ -27,7 +27,7 @@ def sentinels_of(address: Address) -> tuple[Address, Address] | None:
     if pool is None or manager is None:
         return None
     pools = [each.connection_pool for each in manager.sentinels]
-    seeds = tuple(Place(each.connection_kwargs["host"], int(each.connection_kwargs["port"])) for each in pools)
+    seeds = tuple(ServerPlace(each.connection_kwargs["host"], int(each.connection_kwargs["port"])) for each in pools)
     data = msgspec.structs.replace(
         address, client=_plain(address.client.scheme, pool.connection_kwargs), seeds=seeds, service=str(pool.service_name)
     )
@@ -52,7 +52,7 @@ DOWN = ("s_down", "o_down", "disconnected")
 FEW = 3  # with fewer, one that is away stops every failover
 
 
-def examine(namespace: Namespace, asked: Address) -> list[Finding]:
+def examine(namespace: Namespace, asked: Endpoint) -> list[Finding]:
     """`asked`: how the Sentinels are reached."""
     visits, address = Visits(namespace, BRIEF), namespace.address
     service = address.service
@@ -81,7 +81,7 @@ def examine(namespace: Namespace, asked: Address) -> list[Finding]:
     return found if master.lost is None else [*found, master.lost]
 
 
-def _strange(address: Address, told: Sequence[Told]) -> Iterator[tuple[str, Finding]]:
+def _strange(address: Endpoint, told: Sequence[ServerTold]) -> Iterator[tuple[str, Finding]]:
     """Of no Sentinel that could help."""
     for each in told:
         if each.lost is not None:
@@ -95,7 +95,7 @@ def _strange(address: Address, told: Sequence[Told]) -> Iterator[tuple[str, Find
         yield each.where, Finding("sentinels", f"{address.service} is not known: {answer}", "bad", advice)
 
 
-def _sentinels(told: Sequence[Told], rows: Sequence[dict[str, str]]) -> Iterator[Finding]:
+def _sentinels(told: Sequence[ServerTold], rows: Sequence[dict[str, str]]) -> Iterator[Finding]:
     away = [f"{each.where} can't be reached" for each in told if each.lost is not None]
     away += [f"{each.where}: {each.answers['master']}" for each in told if each.lost is None and not _row(each)]
     value, there = "; ".join([f"{len(rows)} of {len(told)} answer", *away]), 1 + _most(rows, "num-other-sentinels")
@@ -109,7 +109,7 @@ def _sentinels(told: Sequence[Told], rows: Sequence[dict[str, str]]) -> Iterator
         yield Finding("sentinels", value)
 
 
-def _agreed(knowing: Sequence[Told], place: Place, master: Told) -> Iterator[Finding]:
+def _agreed(knowing: Sequence[ServerTold], place: ServerPlace, master: ServerTold) -> Iterator[Finding]:
     named: dict[str, list[str]] = {}
     for each in knowing:
         row = _row(each)
@@ -126,7 +126,7 @@ def _agreed(knowing: Sequence[Told], place: Place, master: Told) -> Iterator[Fin
         yield Finding("master", f"{place}, as all say")
 
 
-def _quorum(knowing: Sequence[Told]) -> Iterator[Finding]:
+def _quorum(knowing: Sequence[ServerTold]) -> Iterator[Finding]:
     answers = {each.where: each.answers["ckquorum"] for each in knowing}
     unknown = {where: answer for where, answer in answers.items() if isinstance(answer, Refusal)}
     missed = [f"{where}: {answer.error}" for where, answer in unknown.items() if "NOQUORUM" in answer.error]
@@ -138,7 +138,7 @@ def _quorum(knowing: Sequence[Told]) -> Iterator[Finding]:
         yield Finding("quorum", "enough for a failover")
 
 
-def _patience(rows: Sequence[dict[str, str]], address: Address) -> Finding:
+def _patience(rows: Sequence[dict[str, str]], address: Endpoint) -> Finding:
     times = sorted({int(row.get("down-after-milliseconds", 0)) for row in rows})
     waits = TIMEOUTS * address.timeout
     value = " or ".join(span(each / 1000) for each in times)
@@ -163,19 +163,19 @@ def _nodes(known: Sequence[dict[str, str]], answers: Sequence[Any]) -> Finding:
     return Finding("nodes", value)
 
 
-def _row(told: Told) -> dict[str, str]:
+def _row(told: ServerTold) -> dict[str, str]:
     """What a Sentinel told of the service; nothing when it knows none."""
     answer = told.answers.get("master")
     return fields(answer) if isinstance(answer, list) and master_of(answer) else {}
 
 
-def _listed(told: Told, name: str) -> Sequence[Sequence[bytes]]:
+def _listed(told: ServerTold, name: str) -> Sequence[Sequence[bytes]]:
     answer = told.answers.get(name)
     return answer if isinstance(answer, list) else []
 
 
-def _place(row: dict[str, str]) -> Place:
-    return Place(row.get("ip", ""), int(row.get("port", 0)))
+def _place(row: dict[str, str]) -> ServerPlace:
+    return ServerPlace(row.get("ip", ""), int(row.get("port", 0)))
 
 
 def _most(rows: Sequence[dict[str, str]], name: str) -> int:

@@ -10,9 +10,20 @@ from bide.core.formats import plural
 from bide.engines.base import Finding
 from bide.engines.redis import failures
 from bide.engines.redis.doctor import checks, copies, rights
-from bide.engines.redis.doctor.visits import Look, Refusal, Stop, Told, Visits, answers_to, fields, merged, refusal, text_of
+from bide.engines.redis.doctor.visits import (
+    Look,
+    Refusal,
+    ServerTold,
+    Stop,
+    Visits,
+    answers_to,
+    fields,
+    merged,
+    refusal,
+    text_of,
+)
 from bide.engines.redis.namespace import Namespace
-from bide.engines.redis.topology import Spread, read
+from bide.engines.redis.topology import ShardSpread, read
 
 Check = Callable[[Look], Iterator[Finding]]
 CHECKS: Mapping[str, Check] = {
@@ -35,7 +46,7 @@ CHECKS: Mapping[str, Check] = {
 def learn(visits: Visits, namespace: Namespace, first: Stop) -> None:
     """Have the namespace know how it is spread: as the server of the first shard has it, else as the URL says."""
 
-    def ask_for_spread(look: Look, told: Told) -> None:
+    def ask_for_spread(look: Look, told: ServerTold) -> None:
         with contextlib.suppress(theirs.ResponseError):
             told.answers["spread"] = look.ask("HMGET", f"{namespace.prefix(0)}meta", "shards")[0]
 
@@ -43,11 +54,11 @@ def learn(visits: Visits, namespace: Namespace, first: Stop) -> None:
     asked, found = namespace.address.shards, told.answers.get("spread")
     spread = read(text_of(found)) if found else None
     if spread is None or not (spread.epoch or asked in (None, spread.current.size)):
-        spread = Spread(0, [namespace.placed(0, asked or 1)])
+        spread = ShardSpread(0, [namespace.placed(0, asked or 1)])
     namespace.spread_as(spread)
 
 
-def ask(look: Look, told: Told) -> None:
+def ask(look: Look, told: ServerTold) -> None:
     """What matters of each server. Those that hold shards are checked as a whole."""
     told.info = look.info
     try:
@@ -97,7 +108,7 @@ def examine_proxied(visits: Visits, namespace: Namespace) -> list[Finding]:
     return [*found, told.lost] if found and told.lost else found
 
 
-def _ask_through(look: Look, told: Told) -> None:
+def _ask_through(look: Look, told: ServerTold) -> None:
     infos: dict[str, Mapping[str, str]] = {}  # by their run ids
     there: dict[str, list[int]] = {}
     torn: list[int] = []
@@ -172,14 +183,14 @@ def examine(namespace: Namespace) -> list[Finding]:
     return merged(_all(told))
 
 
-def _all(told: list[Told]) -> Iterator[tuple[str, Finding]]:
+def _all(told: list[ServerTold]) -> Iterator[tuple[str, Finding]]:
     for each in told:
         yield from ((each.where, finding) for finding in each.findings)
         if each.lost is not None:
             yield each.where, each.lost
 
 
-def _ask(look: Look, told: Told) -> None:
+def _ask(look: Look, told: ServerTold) -> None:
     mode = look.info.get("redis_mode", look.info.get("server_mode", "standalone"))  # the second is Valkey's
     advice = _to_cluster(look) if mode == "cluster" else _to_sentinels(look) if mode == "sentinel" else ""
     found = Finding("mode", mode, "bad" if advice else "ok", advice)

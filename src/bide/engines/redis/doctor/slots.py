@@ -9,15 +9,26 @@ import redis.exceptions as theirs
 
 from bide.core.formats import plural
 from bide.engines.base import Finding
-from bide.engines.redis.doctor.visits import Look, Stop, Told, Visits, refusal, text_of
+from bide.engines.redis.doctor.visits import Look, ServerTold, Stop, Visits, refusal, text_of
 from bide.engines.redis.failures import other_spread
 from bide.engines.redis.namespace import Namespace
-from bide.engines.redis.topology import SLOTS, Place, Span, Spread, moved, plain, read, slot_of, spans, well_placed
+from bide.engines.redis.topology import (
+    SLOTS,
+    ServerPlace,
+    ShardSpread,
+    SlotSpan,
+    moved,
+    plain,
+    read,
+    slot_of,
+    spans,
+    well_placed,
+)
 
 _MOVING = re.compile(r"\[(\d+)-([<>])-(\w+)\]")
 
 
-class Moving(NamedTuple):
+class MovingSlot(NamedTuple):
     """A slot that its node is to give to another, or to get from another."""
 
     slot: int
@@ -25,7 +36,7 @@ class Moving(NamedTuple):
     other: str  # id
 
 
-class Row(NamedTuple):
+class NodeRow(NamedTuple):
     """What a node thinks of one node."""
 
     id: str
@@ -33,29 +44,29 @@ class Row(NamedTuple):
     flags: frozenset[str]
     master: str  # id, of a replica
     connected: bool
-    moving: tuple[Moving, ...]  # told of itself only
+    moving: tuple[MovingSlot, ...]  # told of itself only
 
 
 class View(NamedTuple):
-    spans: Sequence[Span]
-    places: Mapping[str, Place]  # by id, where clients reach those who serve
-    rows: Sequence[Row]
+    spans: Sequence[SlotSpan]
+    places: Mapping[str, ServerPlace]  # by id, where clients reach those who serve
+    rows: Sequence[NodeRow]
     state: Mapping[str, str]
 
     @property
-    def masters(self) -> list[Place]:
+    def masters(self) -> list[ServerPlace]:
         """Those with slots, by their first slot."""
         return list(dict.fromkeys(span.master for span in self.spans))
 
     @property
-    def replicas(self) -> dict[Place, list[Place]]:
+    def replicas(self) -> dict[ServerPlace, list[ServerPlace]]:
         """Of each of the masters."""
-        found: dict[Place, dict[Place, None]] = {}
+        found: dict[ServerPlace, dict[ServerPlace, None]] = {}
         for span in self.spans:
             found.setdefault(span.master, {}).update(dict.fromkeys(span.replicas))
         return {master: list(replicas) for master, replicas in found.items()}
 
-    def owner(self, slot: int) -> Place | None:
+    def owner(self, slot: int) -> ServerPlace | None:
         return next((span.master for span in self.spans if span.first <= slot <= span.last), None)
 
     def name(self, id: str) -> str:
@@ -73,13 +84,13 @@ class View(NamedTuple):
         return found
 
 
-def view_of(told: Told, place: Place) -> View | None:
+def view_of(told: ServerTold, place: ServerPlace) -> View | None:
     """From a node's answers to CLUSTER SLOTS, and, where the user may ask for them, INFO and NODES; None without slots."""
     info, slots, nodes = (told.answers.get(name) for name in ("info", "slots", "nodes"))
     if not isinstance(slots, list):
         return None
     found = spans(slots, place)
-    ids: dict[str, Place] = {}
+    ids: dict[str, ServerPlace] = {}
     for span, answer in zip(found, sorted(slots, key=lambda each: (int(each[0]), int(each[1]))), strict=True):
         for where, node in zip((span.master, *span.replicas), answer[2:], strict=True):
             ids[text_of(node[2])] = where
@@ -90,20 +101,20 @@ def state(info: bytes) -> dict[str, str]:
     return dict(line.split(":", 1) for line in text_of(info).splitlines() if ":" in line)
 
 
-def rows(nodes: bytes) -> list[Row]:
+def rows(nodes: bytes) -> list[NodeRow]:
     found = []
     for line in text_of(nodes).splitlines():
         id, address, flags, master, _, _, _, link, *slots = line.split(" ")
-        moving = [Moving(int(slot), way == ">", other) for slot, way, other in _MOVING.findall(" ".join(slots))]
+        moving = [MovingSlot(int(slot), way == ">", other) for slot, way, other in _MOVING.findall(" ".join(slots))]
         shown = address.partition("@")[0].partition(",")[0]
-        found.append(Row(id, shown, frozenset(flags.split(",")), master.strip("-"), link == "connected", tuple(moving)))
+        found.append(NodeRow(id, shown, frozenset(flags.split(",")), master.strip("-"), link == "connected", tuple(moving)))
     return found
 
 
 PAUSE = 1.0  # seconds in which a slot that is being moved loses a key
 
 
-class Move(NamedTuple):
+class SlotMove(NamedTuple):
     slot: int
     source: str | None  # id of the node that gives it; None when no node does
     target: str | None
@@ -125,7 +136,7 @@ def learn(visits: Visits, own: Namespace, view: View) -> list[Finding]:
         return [Finding("shards", f"how the others are spread is not known: {why}", "warn", "run this as an administrator")]
     spread = told.answers["spread"]
     if spread is None:
-        own.spread_as(Spread(0, [well_placed(own.address.namespace, 0, asked, view.spans)]))
+        own.spread_as(ShardSpread(0, [well_placed(own.address.namespace, 0, asked, view.spans)]))
         return []
     found = read(text_of(spread))
     own.spread_as(found)
@@ -134,8 +145,8 @@ def learn(visits: Visits, own: Namespace, view: View) -> list[Finding]:
     return [Finding("shards", f"{found.current.size}", "bad", other_spread(own.address.shown, text_of(spread)))]
 
 
-def _ask_for_spread(visits: Visits, own: Namespace, place: Place, meta: str) -> Told:
-    def ask(look: Look, told: Told) -> None:
+def _ask_for_spread(visits: Visits, own: Namespace, place: ServerPlace, meta: str) -> ServerTold:
+    def ask(look: Look, told: ServerTold) -> None:
         try:
             told.answers["spread"] = look.ask_all([("ASKING",), ("HMGET", meta, "shards")])[1][0]  # also while it moves
         except theirs.AskError as error:
@@ -149,9 +160,9 @@ def _ask_for_spread(visits: Visits, own: Namespace, place: Place, meta: str) -> 
     return told
 
 
-def where(own: Namespace, view: View) -> dict[Place, list[int]]:
+def where(own: Namespace, view: View) -> dict[ServerPlace, list[int]]:
     """The shards of each master."""
-    found: dict[Place, list[int]] = {}
+    found: dict[ServerPlace, list[int]] = {}
     for shard in own.live:
         place = view.owner(slot_of(own.tag(shard)))
         if place is not None:
@@ -159,7 +170,7 @@ def where(own: Namespace, view: View) -> dict[Place, list[int]]:
     return found
 
 
-def spread(own: Namespace, view: View, there: Mapping[Place, Sequence[int]]) -> Iterator[Finding]:
+def spread(own: Namespace, view: View, there: Mapping[ServerPlace, Sequence[int]]) -> Iterator[Finding]:
     masters = view.masters
     if not masters:
         return
@@ -177,7 +188,7 @@ def spread(own: Namespace, view: View, there: Mapping[Place, Sequence[int]]) -> 
         yield Finding("shards", value)
 
 
-def moving(visits: Visits, own: Namespace, view: View, told: Mapping[Any, Told]) -> Iterator[Finding]:
+def moving(visits: Visits, own: Namespace, view: View, told: Mapping[Any, ServerTold]) -> Iterator[Finding]:
     """A slot that was left half here, half there pauses its shard; a migration that goes on ends by itself."""
     shards = {slot_of(own.tag(shard)): shard for shard in own.live}
     moves = [move for move in _moves(told) if move.slot in shards]
@@ -200,7 +211,7 @@ def moving(visits: Visits, own: Namespace, view: View, told: Mapping[Any, Told])
             yield Finding("moving", value + stuck, "bad", advice)
 
 
-def _moves(told: Mapping[Any, Told]) -> list[Move]:
+def _moves(told: Mapping[Any, ServerTold]) -> list[SlotMove]:
     """From what each node says of itself."""
     sources: dict[int, tuple[str, str]] = {}
     targets: dict[int, str] = {}
@@ -212,20 +223,20 @@ def _moves(told: Mapping[Any, Told]) -> list[Move]:
                     sources[slot] = row.id, other
                 else:
                     targets[slot] = row.id
-    found = [Move(slot, source, target) for slot, (source, target) in sources.items()]
-    found += [Move(slot, None, target) for slot, target in targets.items() if slot not in sources]
+    found = [SlotMove(slot, source, target) for slot, (source, target) in sources.items()]
+    found += [SlotMove(slot, None, target) for slot, target in targets.items() if slot not in sources]
     return sorted(found, key=lambda move: move.slot)
 
 
-def _keys_left(visits: Visits, own: Namespace, view: View, moves: Sequence[Move]) -> dict[int, tuple[int, int]]:
+def _keys_left(visits: Visits, own: Namespace, view: View, moves: Sequence[SlotMove]) -> dict[int, tuple[int, int]]:
     """How many keys of each slot are with the node that gives it, and a moment later. Who does not say is left out."""
-    given: dict[Place, list[int]] = {}
+    given: dict[ServerPlace, list[int]] = {}
     for move in moves:
         place = view.places.get(move.source or "")
         if place is not None:
             given.setdefault(place, []).append(move.slot)
 
-    def count(look: Look, told: Told) -> None:
+    def count(look: Look, told: ServerTold) -> None:
         own_slots = given[next(place for place in given if str(place) == look.place)]
         questions = [("CLUSTER", "COUNTKEYSINSLOT", slot) for slot in own_slots]
         first = look.ask_all(questions)

@@ -11,12 +11,12 @@ import msgspec
 import redis.exceptions as theirs
 
 from bide.engines.base import Finding
-from bide.engines.redis.client import Address
+from bide.engines.redis.client import Endpoint
 from bide.engines.redis.failures import refused as not_let_in
 from bide.engines.redis.failures import translated, what_to_check
 from bide.engines.redis.namespace import Namespace, ServerClock
 from bide.engines.redis.server import Server
-from bide.engines.redis.topology import Place
+from bide.engines.redis.topology import ServerPlace
 from bide.errors import BideError
 
 SCANNING = 2.0  # seconds of them to look for keys
@@ -140,8 +140,8 @@ Words = Sequence[str | bytes | int]
 class Stop(NamedTuple):
     """A server to visit, and what of the namespace is there."""
 
-    address: Address
-    place: Place | None = None  # of one of several servers
+    address: Endpoint
+    place: ServerPlace | None = None  # of one of several servers
     shards: Sequence[int] = ()
 
     @property
@@ -155,7 +155,7 @@ class Refusal(str):
     error: str = ""
 
 
-class Told:
+class ServerTold:
     """What a server has told."""
 
     def __init__(self, where: str) -> None:
@@ -178,15 +178,15 @@ class Visits:
         self._timeout = timeout
         self._end = time.monotonic() + LIMIT
 
-    def all(self, stops: Sequence[Stop], do: Callable[[Look, Told], None]) -> list[Told]:
+    def all(self, stops: Sequence[Stop], do: Callable[[Look, ServerTold], None]) -> list[ServerTold]:
         """What each of them told, as far as it was reached."""
         if len(stops) < 2:
             return [self._visit(stop, do) for stop in stops]
         with ThreadPoolExecutor(min(MOST, len(stops))) as threads:
             return list(threads.map(lambda stop: self._visit(stop, do), stops))
 
-    def _visit(self, stop: Stop, do: Callable[[Look, Told], None]) -> Told:
-        told, given = Told(stop.where), stop.address
+    def _visit(self, stop: Stop, do: Callable[[Look, ServerTold], None]) -> ServerTold:
+        told, given = ServerTold(stop.where), stop.address
         most = min(self._timeout, max(0.1, self._end - time.monotonic()))
         quick = {"timeout": min(given.timeout, most), "connect_timeout": min(given.connect_timeout, most)}
         try:
@@ -215,10 +215,10 @@ class Visits:
         return told
 
 
-def answers_to(**questions: Words) -> Callable[[Look, Told], None]:
+def answers_to(**questions: Words) -> Callable[[Look, ServerTold], None]:
     """A visit that asks these. What the server refuses to tell is a Refusal."""
 
-    def do(look: Look, told: Told) -> None:
+    def do(look: Look, told: ServerTold) -> None:
         for name, words in questions.items():
             try:
                 told.answers[name] = look.ask(*words)

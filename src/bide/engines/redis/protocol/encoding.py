@@ -43,7 +43,7 @@ _LIFE = Struct(">6s6sHBB")
 _encode_headers = msgspec.json.Encoder().encode
 
 
-class Name(NamedTuple):
+class MessageName(NamedTuple):
     """What an id says: where a message is, and its salt."""
 
     shard: int
@@ -82,7 +82,7 @@ class Content(NamedTuple):
     body: bytes
 
 
-NOWHERE = Name(0, "", b"", b"")
+NOWHERE = MessageName(0, "", b"", b"")
 
 
 def id_text(raw: bytes) -> str:
@@ -132,13 +132,13 @@ def full_id(topic: str, local: bytes) -> bytes:
 
 
 @functools.lru_cache(maxsize=4_096)  # a batch is asked for its shards, and then for what the scripts are told
-def name_of(text: str) -> Name:
+def name_of(text: str) -> MessageName:
     """What an id names; NOWHERE when it is none of ours."""
     raw = id_bytes(text)
     if raw is None:
         return NOWHERE
     at = 1 + TOPIC
-    return Name(raw[0], f"{int.from_bytes(raw[1:at], 'big'):x}", raw[at : at + LOCAL], raw[at + LOCAL :])
+    return MessageName(raw[0], f"{int.from_bytes(raw[1:at], 'big'):x}", raw[at : at + LOCAL], raw[at + LOCAL :])
 
 
 def content(new: NewMessage) -> tuple[bytes, bytes]:

@@ -14,7 +14,7 @@ from bide.engines.redis.protocol.encoding import (
     NOWHERE,
     SALT,
     TOPIC,
-    Name,
+    MessageName,
     content,
     error_text,
     id_text,
@@ -150,7 +150,7 @@ def past(lived: Past) -> bytes:
     return b"past " + _PAST.pack(lived.attempt, lived.dead, len(error)) + error + records
 
 
-def within(sender: Name) -> bytes:
+def within(sender: MessageName) -> bytes:
     """The message whose handler sends, as the script knows it."""
     return sender.topic.encode() + sender.local + sender.salt
 
@@ -258,7 +258,7 @@ def reschedule_answer(reply: Sequence[Any]) -> list[RescheduleResult]:
     return [_MOVED[letter] for letter in reply[1].decode()]
 
 
-class Places(NamedTuple):
+class SpreadTimes(NamedTuple):
     """Where the due times of requeued messages lie, which are evenly spread over some time."""
 
     taken: int  # by other shards

@@ -18,7 +18,7 @@ from bide.types import State, Stats
 TOPICS = 50  # that one script is asked to count at most
 
 
-class Counting:
+class TopicCounts:
     """Counts of topics, which may take several scripts. All of them count at the time of the first."""
 
     def __init__(self, topics: Iterable[str], window: Window | None) -> None:
@@ -77,7 +77,7 @@ _BAD_MARK = BadOption("after is not the mark of a page: give back a page's own .
 _OTHER_MARK = BadOption("after is the mark of a page of another queue: begin again with None.")
 
 
-class Mark(NamedTuple):
+class PageMark(NamedTuple):
     """The last message of a page, or the beginning of a stage."""
 
     stage: int
@@ -89,10 +89,10 @@ class Mark(NamedTuple):
         return f"{self.shard}.{self.stage}.{self.instant}.{self.local.hex()}"
 
 
-def read_mark(after: str, most: int) -> Mark:
+def read_mark(after: str, most: int) -> PageMark:
     try:
         shard, stage, instant, local = after.split(".")
-        mark = Mark(int(stage), int(instant), int(shard), bytes.fromhex(local))
+        mark = PageMark(int(stage), int(instant), int(shard), bytes.fromhex(local))
     except ValueError:
         raise _BAD_MARK from None
     if (
@@ -106,7 +106,7 @@ def read_mark(after: str, most: int) -> Mark:
     return mark
 
 
-class Found(NamedTuple):
+class FoundMessage(NamedTuple):
     """A message that a script has met."""
 
     instant: int
@@ -119,7 +119,7 @@ class Found(NamedTuple):
 class Search:
     """The first messages of one stage behind a mark on one shard, which may take several scripts."""
 
-    def __init__(self, topic: str, state: State | None, mark: Mark, limit: int, shard: int) -> None:
+    def __init__(self, topic: str, state: State | None, mark: PageMark, limit: int, shard: int) -> None:
         self._topic = topic
         self._state: str = state or ""
         self._mark = mark
@@ -127,7 +127,7 @@ class Search:
         self.shard: int = shard
         self._at: int | None = None
         self._stopped: Sequence[Arg] | None = [b"0"] if mark.stage == LEASED else [0, 0, 0]
-        self._found: dict[bytes, Found] = {}
+        self._found: dict[bytes, FoundMessage] = {}
 
     @property
     def verb(self) -> str:
@@ -157,15 +157,15 @@ class Search:
         self._stopped = stopped or None
         for place, (due, end, local) in enumerate(_FOUND.iter_unpack(text)):
             lease = NO_LEASE if claims is None else _lease(end, *claims[2 * place : 2 * place + 2])
-            self._found[local] = Found(int.from_bytes(due, "big"), self.shard, local, topic.decode(), lease)
+            self._found[local] = FoundMessage(int.from_bytes(due, "big"), self.shard, local, topic.decode(), lease)
         self._found = {each.local: each for each in self.found}
 
     @property
-    def found(self) -> list[Found]:
+    def found(self) -> list[FoundMessage]:
         return sorted(self._found.values())[: self._limit]
 
 
-class Listing:
+class TopicPage:
     """A page of a topic: where to look for what comes next, and what of it belongs on the page."""
 
     def __init__(
@@ -178,7 +178,7 @@ class Listing:
         self._limit = limit
         self._shards = shards
         self._shown: list[Stored] = []
-        self._mark: Mark = _begin(stages[0]) if after is None else read_mark(after, most)
+        self._mark: PageMark = _begin(stages[0]) if after is None else read_mark(after, most)
         self._stages: list[int] = [stage for stage in stages if stage >= self._mark.stage]
         self._more = False  # whether there is something behind the mark, as far as is known
 
@@ -192,7 +192,7 @@ class Listing:
         state: State | None = "dead" if self._mark.stage == DEAD else self._state
         return [Search(self._topic, state, self._mark, room + 1, shard) for shard in self._shards]
 
-    def choose(self, searches: Iterable[Search]) -> list[Found]:
+    def choose(self, searches: Iterable[Search]) -> list[FoundMessage]:
         """Those that come next, in order."""
         found = sorted(each for search in searches for each in search.found)
         chosen = found[: self._limit - len(self._shown)]
@@ -201,7 +201,7 @@ class Listing:
             self._stages.pop(0)
         elif chosen:
             last = chosen[-1]
-            self._mark = Mark(self._mark.stage, last.instant, last.shard, last.local)
+            self._mark = PageMark(self._mark.stage, last.instant, last.shard, last.local)
         return chosen
 
     def show(self, messages: Iterable[Stored | None]) -> None:
@@ -211,15 +211,15 @@ class Listing:
         return Scanned(self._shown, self._mark.text() if self._stages else None)
 
 
-def _begin(stage: int) -> Mark:
-    return Mark(stage, 0, 0, b"")
+def _begin(stage: int) -> PageMark:
+    return PageMark(stage, 0, 0, b"")
 
 
 def _lease(end: bytes, request: bytes, number: bytes) -> Lease:
     return Lease(int.from_bytes(end, "big"), request.decode(errors="replace"), int(number))
 
 
-def shown(found: Found, name: str, now: int, told: Sequence[Any]) -> Stored | None:
+def shown(found: FoundMessage, name: str, now: int, told: Sequence[Any]) -> Stored | None:
     """A message of a page, unless it has moved since it was found."""
     if not told:
         return None
@@ -260,7 +260,7 @@ class Reading:
         ]
 
 
-class Leases:
+class LeaseHolders:
     """Who leases messages, since when and until when, which may take several scripts."""
 
     def __init__(self, fulls: Iterable[bytes]) -> None:

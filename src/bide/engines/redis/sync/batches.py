@@ -20,7 +20,7 @@ T = TypeVar("T")
 R = TypeVar("R", bound=list[Any])
 
 
-class Batches:
+class ShardBatches:
     def __init__(self, namespace: Namespace, shards: Shards) -> None:
         self._namespace = namespace
         self._shards = shards

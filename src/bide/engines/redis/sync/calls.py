@@ -13,7 +13,7 @@ from bide.engines.redis.protocol import Text
 from bide.engines.redis.script import LOOKS, scripts
 from bide.engines.redis.server import Server, texts
 from bide.engines.redis.sync.connections import Connection, Connections
-from bide.engines.redis.topology import Spread, plain
+from bide.engines.redis.topology import ShardSpread, plain
 from bide.engines.redis.topology import read as read_spread
 from bide.errors import BideError, ConfigError, ConfirmTimeout, OutcomeUnknown, Unavailable
 
@@ -132,7 +132,7 @@ class Calls:
         salt: bytes = b"",
         insist: bool = True,
         patience: float | None = None,
-        planned: Spread | None = None,
+        planned: ShardSpread | None = None,
         short: list[str] | None = None,
     ) -> Any:
         """Run a script that must act once. It runs again if it came too late, as after a long silence.

@@ -32,7 +32,7 @@ from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.presence import HASTE
 from bide.engines.redis.protocol import claims, sends
 from bide.engines.redis.sync.around import Around
-from bide.engines.redis.sync.batches import Batches
+from bide.engines.redis.sync.batches import ShardBatches
 from bide.engines.redis.sync.gates import RedisGates
 from bide.engines.redis.sync.looks import Looks
 from bide.engines.redis.sync.results import RedisResults
@@ -54,7 +54,7 @@ NEAR = 0.05  # seconds: a sleep that ends this close to a due time ends to the m
 class Redis(Engine):
     _around: Around  # while it is open
     _sends: Sends  # the same
-    _batches: Batches  # the same
+    _batches: ShardBatches  # the same
 
     def __init__(self, namespace: Namespace, capabilities: Capabilities) -> None:
         self.capabilities: Capabilities = capabilities
@@ -82,7 +82,7 @@ class Redis(Engine):
                 raise
             self._shards = shards
             self._around, self._sends = Around(self._me, shards), Sends(self._namespace, shards)
-            self._batches = Batches(self._namespace, shards)
+            self._batches = ShardBatches(self._namespace, shards)
             self._wakeup = wakeup
             if shards.only is None:
                 self.capabilities = replace(self.capabilities, together=1)
@@ -230,7 +230,7 @@ class Redis(Engine):
         self._opened()
 
         def requeue(shard: Shard, done: int, patience: float | None) -> Swept:
-            places = sends.Places(done, limit, delay, over)
+            places = sends.SpreadTimes(done, limit, delay, over)
             return shard.requeue(topic, ids, places, now, patience=patience)
 
         return self._around.sweep(ids, requeue)
@@ -255,7 +255,7 @@ class Redis(Engine):
         self._turn += 1
         return self._turn
 
-    def _divided(self) -> Batches:
+    def _divided(self) -> ShardBatches:
         if self._shards is None:
             raise Unavailable(UNOPENED)
         return self._batches

@@ -18,12 +18,12 @@ from bide.engines.redis.namespace import Namespace, by_name
 from bide.engines.redis.protocol import gating, sends
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
-from bide.engines.redis.topology import Spread
+from bide.engines.redis.topology import ShardSpread
 from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.rounds import Round
 
 Answers: TypeAlias = Sequence[Any]
-Ask: TypeAlias = Callable[[Shard, Sequence[int], Spread], Answers]
+Ask: TypeAlias = Callable[[Shard, Sequence[int], ShardSpread], Answers]
 """Asks a shard for those of a batch that are at these places."""
 
 
@@ -38,7 +38,7 @@ class RedisGates(Gates):
         return None if self._opened().only is not None else self._namespace.shards_of_name("", gate)
 
     def enter(self, entries: Sequence[Entry], *, now: int | None = None) -> list[Entered]:
-        def ask(shard: Shard, some: Sequence[int], planned: Spread) -> Answers:
+        def ask(shard: Shard, some: Sequence[int], planned: ShardSpread) -> Answers:
             args = gating.enter([entries[i] for i in some], self._least)
             told, last = gating.enter_answer(shard.calls.do("enter", args, now, planned=planned))
             self._least = max(self._least, last)
@@ -50,7 +50,7 @@ class RedisGates(Gates):
         brief = brief and len(self._opened()) > 1
         patience = min(lease / 1000 / PARTS, RENEWAL) if brief else None
 
-        def ask(shard: Shard, some: Sequence[int], planned: Spread) -> Answers:
+        def ask(shard: Shard, some: Sequence[int], planned: ShardSpread) -> Answers:
             if brief and shard.is_away():
                 raise shard.absence()
             args = gating.keep([held[i] for i in some], lease)
@@ -64,7 +64,7 @@ class RedisGates(Gates):
     def leave(self, held: Sequence[Held], *, now: int | None = None) -> Left:
         called: list[tuple[int, str]] = []
 
-        def ask(shard: Shard, some: Sequence[int], planned: Spread) -> Answers:
+        def ask(shard: Shard, some: Sequence[int], planned: ShardSpread) -> Answers:
             reply = shard.calls.do("leave", gating.leave([held[i] for i in some]), now, planned=planned)
             called.extend((some[at], waiter) for at, waiter in gating.left_called(reply))
             return gating.held_answer(reply)
@@ -98,7 +98,7 @@ class RedisGates(Gates):
         parts = gating.pieces(spends)
         older: dict[int, bytes] = {}
 
-        def ask(shard: Shard, some: Sequence[int], planned: Spread) -> Answers:
+        def ask(shard: Shard, some: Sequence[int], planned: ShardSpread) -> Answers:
             args = gating.spend([parts[i].spend for i in some], [older.get(i, b"") for i in some])
             told = gating.spend_answer(shard.calls.do("spend", args, now, planned=planned))
             older.update({i: each.spent for i, each in zip(some, told, strict=True) if isinstance(each, gating.Absent)})
@@ -141,7 +141,7 @@ class RedisGates(Gates):
         return found
 
 
-def _told(ask: Ask, shard: Shard, some: Sequence[int], planned: Spread, *, again: bool) -> Told:
+def _told(ask: Ask, shard: Shard, some: Sequence[int], planned: ShardSpread, *, again: bool) -> Told:
     """What one shard answers, but for those that it has no gate of. `again`: it has just failed to answer others."""
     if again and shard.silent:
         return some, shard.absence()

@@ -48,7 +48,7 @@ class Looks:
             with contextlib.suppress(OtherSpread, _Fewer):
                 spread = self._namespace.spread
                 there = {shard.number: shard for shard in self._shards if shard not in self._away}
-                page = stored.Listing(topic, state, limit, after, list(there), self._namespace.highest)
+                page = stored.TopicPage(topic, state, limit, after, list(there), self._namespace.highest)
                 while searches := page.searches():
                     by_search = [(there[each.shard], each) for each in searches]
                     self._ask(by_search, lambda shard, each: shard.find(each, now, self._patience))
@@ -62,7 +62,7 @@ class Looks:
                 if self._namespace.spread is spread:  # else there are other shards, too
                     return replace(page.page(), missing=self._missing(), refused=self._refused())
 
-    def _shown(self, shard: Shard, topic: str, found: Sequence[stored.Found], now: int | None) -> list[Stored | None]:
+    def _shown(self, shard: Shard, topic: str, found: Sequence[stored.FoundMessage], now: int | None) -> list[Stored | None]:
         """In pieces, as no script does much."""
         told: list[Stored | None] = []
         for first in range(0, len(found), sends.PART):

@@ -10,7 +10,7 @@ from typing import Any
 from bide.engines.base import MAX_BATCH
 from bide.engines.redis.protocol import gating, results
 from bide.engines.redis.protocol.encoding import name_of
-from bide.engines.redis.sync.batches import Batches
+from bide.engines.redis.sync.batches import ShardBatches
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
 from bide.engines.results.sync import Results
@@ -19,7 +19,7 @@ from bide.engines.results.sync import Results
 class RedisResults(Results):
     """Each script may run again: it does no harm."""
 
-    def __init__(self, divided: Callable[[], Batches]) -> None:
+    def __init__(self, divided: Callable[[], ShardBatches]) -> None:
         self._divided = divided
 
     def expect(self, expected: Sequence[Expected], *, connection: object | None = None, now: int | None = None) -> None:

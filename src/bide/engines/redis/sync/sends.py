@@ -17,7 +17,7 @@ from bide.engines.redis.presence import HASTE
 from bide.engines.redis.protocol import sends
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
-from bide.engines.redis.topology import Generation, Spread
+from bide.engines.redis.topology import Generation, ShardSpread
 from bide.errors import BideError, ConfigError, ConfirmTimeout, Unavailable
 from bide.ids import lane
 from bide.rounds import Round
@@ -47,7 +47,7 @@ class Sends:
             except OtherSpread:
                 continue  # messages go to other shards now
 
-    def _put(self, messages: Sequence[NewMessage], spread: Spread, now: int | None, brief: bool) -> list[Sent]:
+    def _put(self, messages: Sequence[NewMessage], spread: ShardSpread, now: int | None, brief: bool) -> list[Sent]:
         shards, (*old, current) = self._shards, spread.generations
         parts = self._parts(messages, current)
         if not parts:
@@ -128,7 +128,7 @@ class Sends:
         shard: Shard,
         messages: Sequence[NewMessage],
         some: Sequence[int],
-        spread: Spread,
+        spread: ShardSpread,
         current: bool,
         now: int | None,
         brief: bool,
@@ -180,7 +180,7 @@ class Sends:
                 return each
         return max(choice, key=lambda each: self._shards[number_of(each)].heard)
 
-    def _spread(self) -> Spread:
+    def _spread(self) -> ShardSpread:
         spread = self._namespace.spread
         assert spread is not None, "shards that are open know it"
         return spread

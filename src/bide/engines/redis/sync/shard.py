@@ -32,7 +32,7 @@ from bide.engines.redis.protocol import Arg, claims, sends, stored
 from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.sync.calls import Calls
 from bide.engines.redis.sync.connections import Connections
-from bide.engines.redis.topology import Spread
+from bide.engines.redis.topology import ShardSpread
 from bide.errors import BideError, ConfigError, ConfirmTimeout, EngineError, OutcomeUnknown, Unavailable
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
@@ -150,7 +150,7 @@ class Shard:
         """
         return bool(self.calls.command("CLIENT", "UNBLOCK", number, patience=BRIEF, as_write=True))
 
-    def put(self, messages: Sequence[NewMessage], planned: Spread, now: int | None, **how: Any) -> list[Sent]:
+    def put(self, messages: Sequence[NewMessage], planned: ShardSpread, now: int | None, **how: Any) -> list[Sent]:
         """`how`: `patience`, seconds until it is Unavailable, if nothing was done; without `insist` it is unknown sooner, too.
 
         Raises OtherSpread if messages are not spread as `planned`, so that others may take what is new.
@@ -169,7 +169,7 @@ class Shard:
         # a shard that takes what is new knows of all
         return sends.put_answer(asked, messages, self.number, salt, reply)  # type: ignore[return-value]
 
-    def put_known(self, messages: Sequence[NewMessage], planned: Spread, now: int | None, **how: Any) -> list[Sent | None]:
+    def put_known(self, messages: Sequence[NewMessage], planned: ShardSpread, now: int | None, **how: Any) -> list[Sent | None]:
         """The same of a shard that empties itself: None for what it knows nothing of."""
         return list[Sent | None](self.put(messages, planned, now, **how))
 
@@ -252,10 +252,10 @@ class Shard:
 
     def get(self, refs: Sequence[Ref], now: int | None, patience: float | None = None) -> list[Stored | None]:
         named = [sends.ref(each, self.number) for each in refs]
-        reading, leases = stored.Reading(named), stored.Leases(())
+        reading, leases = stored.Reading(named), stored.LeaseHolders(())
         for _ in range(TRIES):  # a message may end before its lease is found
             reading = self._read(named, now, patience)
-            leases = stored.Leases(reading.leased().values())
+            leases = stored.LeaseHolders(reading.leased().values())
             while args := leases.args():
                 leases.hear(self.calls.ask("lease_ends", args, now, patience=patience))
             if len(leases.found) == len(set(reading.leased().values())):
@@ -267,7 +267,7 @@ class Shard:
             search.hear(self.calls.ask(search.verb, args, now, patience=patience))
 
     def show(
-        self, topic: str, found: Sequence[stored.Found], now: int | None, patience: float | None = None
+        self, topic: str, found: Sequence[stored.FoundMessage], now: int | None, patience: float | None = None
     ) -> list[Stored | None]:
         reading = self._read([("id", each.topic, each.local, b"") for each in found], now, patience)
         pairs = zip(found, reading.told, strict=True)
@@ -287,13 +287,19 @@ class Shard:
         else:
             known = map(bytes.decode, self.calls.command("HKEYS", self.prefix + "topics", patience=patience))
             names = [each for each in known if each not in but]
-        counted = stored.Counting(names, window)
+        counted = stored.TopicCounts(names, window)
         while args := counted.args():
             counted.hear(self.calls.ask("stats", args, now, patience=patience))
         return counted.found
 
     def requeue(
-        self, topic: str, ids: Sequence[str] | None, places: sends.Places, now: int | None, *, patience: float | None = None
+        self,
+        topic: str,
+        ids: Sequence[str] | None,
+        places: sends.SpreadTimes,
+        now: int | None,
+        *,
+        patience: float | None = None,
     ) -> Swept:
         pages: list[Sequence[str] | None] = [None] if ids is None else [*self._pages(ids)]
         did, short = Swept(0, False), list[str]()
@@ -374,7 +380,7 @@ class Shard:
         [count] = self.calls.command("HMGET", f"{self.prefix}meta", "pauses")
         return count or b""
 
-    def respread(self, old: Spread, new: Spread, *pauses: bytes) -> bool:
+    def respread(self, old: ShardSpread, new: ShardSpread, *pauses: bytes) -> bool:
         """Of shard 0: spread messages otherwise from now on, unless it has counted other `pauses`. Whether it does.
 
         Raises OtherSpread if they are not spread like `old`.

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from bide.engines.redis.client import Address
+from bide.engines.redis.client import Endpoint
 from bide.engines.redis.confirm import confirmation
 from bide.engines.redis.failures import BRIEF, OtherSpread, other_spread
 from bide.engines.redis.namespace import Namespace
@@ -15,7 +15,7 @@ from bide.engines.redis.server import Server
 from bide.engines.redis.sync.connections import Connections
 from bide.engines.redis.sync.nodes import Cluster, Route, Sentinels
 from bide.engines.redis.sync.shard import Shard
-from bide.engines.redis.topology import Generation, Spread, likely_tags, slot_of, well_placed
+from bide.engines.redis.topology import Generation, ShardSpread, likely_tags, slot_of, well_placed
 from bide.engines.redis.topology import read as read_spread
 from bide.errors import ConfigError, ConfirmTimeout, EngineError, OutcomeUnknown, Unavailable
 from bide.rounds import Aside, Round
@@ -27,7 +27,7 @@ SOON = 0.5  # seconds between two questions to those who did not know, or did no
 class _Live(NamedTuple):
     """The shards of one spread."""
 
-    spread: Spread | None
+    spread: ShardSpread | None
     by_number: dict[int, Shard]
     in_order: list[Shard]
     only: Shard | None
@@ -39,7 +39,7 @@ class Shards:
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
         self._made: dict[str, Shard] = {}  # by the beginning of their keys
-        self._servers: dict[Address, Connections] = {}
+        self._servers: dict[Endpoint, Connections] = {}
         self._nodes: Cluster | None = Cluster(namespace.address) if namespace.address.clustered else None
         self._asked = confirmation(namespace.confirm, namespace.address.timeout)
         self._live = _Live(None, {}, [], None)
@@ -138,7 +138,7 @@ class Shards:
         known = self._known_spread()
         if known is None:
             chosen = self._chosen()
-            namespace.spread_as(Spread(0, [chosen]))
+            namespace.spread_as(ShardSpread(0, [chosen]))
             if not chosen.suffixes:  # as everybody has it who says so many
                 return
             try:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import redis.exceptions as theirs
 
 from bide.engines.base import SWEEP
-from bide.engines.redis.client import Address, Wake
+from bide.engines.redis.client import Endpoint, Wake
 from bide.engines.redis.failures import BRIEF, LOST, lacking, translated
 from bide.engines.redis.presence import HASTE
 from bide.engines.redis.server import Listener
@@ -30,7 +30,7 @@ SLICE = 1.0  # seconds after which a listener sees that the engine was closed
 
 
 class Wakeup(ABC):
-    def __init__(self, address: Address, shards: Shards) -> None:
+    def __init__(self, address: Endpoint, shards: Shards) -> None:
         self._address = address
         self._shards = shards
         self._closed = False
@@ -89,7 +89,7 @@ class Wakeup(ABC):
 class Blocking(Wakeup):
     """wake=list: blocked on the wake lists that tokens are pushed to, by one listener a shard."""
 
-    def __init__(self, address: Address, shards: Shards) -> None:
+    def __init__(self, address: Endpoint, shards: Shards) -> None:
         super().__init__(address, shards)
         self._free: list[Listeners] = []
         self._blocked: set[tuple[Shard, int, Listener]] = set()
@@ -201,7 +201,7 @@ class Polling(Wakeup):
 class Expiring(Wakeup):
     """wake=expiry: subscribed to expired keys, waiting for an alarm key of our shards. One listener a server."""
 
-    def __init__(self, address: Address, shards: Shards) -> None:
+    def __init__(self, address: Endpoint, shards: Shards) -> None:
         super().__init__(address, shards)
         self._told: set[Shard] = set()
 

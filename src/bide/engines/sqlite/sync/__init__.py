@@ -30,7 +30,7 @@ from bide.engines.results.sync import Results
 from bide.engines.sleepers import Sleeper
 from bide.engines.sqlite import change, deliver, gates, look, results
 from bide.engines.sqlite.executor import Executor
-from bide.engines.sqlite.transaction import Namespace, Transaction
+from bide.engines.sqlite.transaction import FileNamespace, Transaction
 from bide.engines.sync import Engine
 from bide.errors import Unavailable
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
@@ -41,7 +41,7 @@ REBOOT_MS = 30_000  # a machine that went down is not back sooner
 
 
 class Sqlite(Engine):
-    def __init__(self, path: str, namespace: Namespace, capabilities: Capabilities) -> None:
+    def __init__(self, path: str, namespace: FileNamespace, capabilities: Capabilities) -> None:
         self.capabilities = capabilities
         self.gates: Gates = SqliteGates(self, namespace)
         self.results: Results = SqliteResults(self, namespace)
@@ -194,7 +194,7 @@ class Sqlite(Engine):
 class SqliteGates(Gates):
     """Commits need not wait for the disk: a machine that goes down takes all holders with it. Only a rate may count longer."""
 
-    def __init__(self, engine: Sqlite, namespace: Namespace) -> None:
+    def __init__(self, engine: Sqlite, namespace: FileNamespace) -> None:
         self._engine = engine
         self._namespace = namespace
 
@@ -216,7 +216,7 @@ class SqliteGates(Gates):
 
 
 class SqliteResults(Results):
-    def __init__(self, engine: Sqlite, namespace: Namespace) -> None:
+    def __init__(self, engine: Sqlite, namespace: FileNamespace) -> None:
         self._engine = engine
         self._namespace = namespace
 

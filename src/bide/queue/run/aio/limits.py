@@ -9,7 +9,7 @@ from bide.errors import OutcomeUnknown
 from bide.queue.batching import joined
 from bide.queue.run import Message, arguments_of
 from bide.queue.run.passage import Passage
-from bide.queue.tasks.limits import Step
+from bide.queue.tasks.limits import GateStep
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class AsyncLimitsStep:
             failed += await self._step(going, now())
         return failed
 
-    async def _step(self, going: Sequence[tuple[Passage, Step]], now: int) -> list[Passage]:
+    async def _step(self, going: Sequence[tuple[Passage, GateStep]], now: int) -> list[Passage]:
         """One gate of each, in a call for those that enter and one for those that begin at a rate."""
         failed: list[Passage] = []
         entering = [each for each in going if not each[1].window]
