@@ -15,8 +15,7 @@ from pamqp.commands import Basic
 
 from bide import Queue
 from bide.adopt.adoption import Adoption, destination_of
-from bide.adopt.rabbitmq.letter import Letter, Waits, due
-from bide.adopt.rabbitmq.notebook import Notebook
+from bide.adopt.rabbitmq.notebook import Letter, Notebook, Waits, due
 from bide.adopt.rabbitmq.ttl import TTLQueue, opened
 from bide.adopt.shape import Shape
 from bide.errors import QueueFull, Unavailable

@@ -11,7 +11,7 @@ from bide.core.times import DueTime, check_delay, due_time
 from bide.engines import base
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Claim, Hold, Move, NewMessage, Ref, Seen
-from bide.engines.sleepers import Sleeper, Sleepers
+from bide.engines.callers import Sleeper, Sleepers
 from bide.errors import BadOption
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 from bide.wakeable import AsyncSignal

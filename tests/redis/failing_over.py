@@ -23,7 +23,7 @@ from bide import AsyncQueue, Queue, errors
 from bide.engines.redis.protocol.encoding import name_of
 from bide.errors import EngineError, LeaseLost, OutcomeUnknown, Unavailable
 from bide.prove import AsyncRecorded, AsyncRecordedDelivery, Record, Recorded, Report, check, read
-from bide.prove.actors import IF_EXISTS, KEYS, TOPICS, Actor, Changer, Producer, ReceivingActor, Slowcoach, Stage
+from bide.prove.workload import IF_EXISTS, KEYS, TOPICS, Actor, Changer, Producer, ReceivingActor, Slowcoach, Stage
 from bide.types import Sent
 
 PACE = 0.02  # seconds between two sends of one producer

@@ -26,8 +26,8 @@ from typing import NamedTuple
 import bide
 from bide import Queue, errors
 from bide.prove import History, Record, Recorded, Report, check, read
-from bide.prove.actors import TOPICS
 from bide.prove.operation import Fault
+from bide.prove.workload import TOPICS
 from tests.sqlite.chaos_actors import FILE, LEASE, note_url, url_of
 
 ROOT = Path(__file__).resolve().parents[2]

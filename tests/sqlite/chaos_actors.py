@@ -20,7 +20,7 @@ from typing import Any
 from bide import AsyncQueue, Queue
 from bide.errors import EngineError, LeaseLost
 from bide.prove import AsyncRecorded, AsyncRecordedDelivery, History, Recorded, RecordedDelivery
-from bide.prove.actors import IF_EXISTS, KEYS, TOPICS, Producer, ReceivingActor, Stage
+from bide.prove.workload import IF_EXISTS, KEYS, TOPICS, Producer, ReceivingActor, Stage
 from tests.sqlite.chaos_clock import follow
 
 LEASE = 1.0  # seconds

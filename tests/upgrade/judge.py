@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bide import LeaseLost, Queue
 from bide.prove import History, Recorded, Report, check, read
-from bide.prove.actors import TOPICS
+from bide.prove.workload import TOPICS
 
 PATIENCE = 60.0  # seconds until all is received
 

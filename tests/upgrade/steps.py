@@ -17,7 +17,7 @@ from typing import Any, TextIO
 import msgspec
 
 from bide import AsyncQueue, BideError, Info, Queue, SchemaMismatch, Worker, current
-from bide.prove.actors import Changer, Producer, ReceivingActor, Slowcoach, Stage
+from bide.prove.workload import Changer, Producer, ReceivingActor, Slowcoach, Stage
 
 FAR, LATER = "90d", "1h"
 LONG = "long " * 1_000

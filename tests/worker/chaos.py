@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from bide import Info, Queue, errors
 from bide.prove import History, Record, Recorded, Report, check, read
-from bide.prove.actors import TOPICS
+from bide.prove.workload import TOPICS
 from tests.sqlite import chaos as crowd
 from tests.sqlite.chaos_actors import FILE, file_of, note_url, url_of
 from tests.sqlite.chaos_clock import WallClock, followed

@@ -20,7 +20,7 @@ import msgspec
 
 from bide import AsyncDelivery, AsyncQueue, Bury, Delivery, Retry, Snooze, Worker, current, steps
 from bide.prove import History, record_engine
-from bide.prove.actors import TOPICS
+from bide.prove.workload import TOPICS
 from tests.sqlite.chaos_actors import url_of
 from tests.sqlite.chaos_clock import follow, is_set
 from tests.worker.chaos_mishaps import CUT_OFF, LastLogs, Mishaps, fill_the_executor

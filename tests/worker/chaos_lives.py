@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import bide
-from bide.prove.actors import TOPICS
 from bide.prove.operation import Fault
+from bide.prove.workload import TOPICS
 from tests.worker.chaos_actors import CALM_LEASE, GRACE, LEASE
 
 ROOT = Path(__file__).resolve().parents[2]

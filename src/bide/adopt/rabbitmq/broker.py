@@ -10,7 +10,7 @@ from aiormq.abc import AbstractChannel
 from pamqp.commands import Basic
 from pamqp.exceptions import PAMQPException
 
-from bide.adopt.rabbitmq.letter import Letter
+from bide.adopt.rabbitmq.notebook import Letter
 from bide.engines.base import Settings
 from bide.engines.rabbitmq.aio.line import AsyncBrokerLine
 from bide.engines.rabbitmq.failures import told

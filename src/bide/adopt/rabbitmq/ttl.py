@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bide.adopt.rabbitmq.broker import Broker
-from bide.adopt.rabbitmq.letter import Letter, Waits, due, letter, message
-from bide.adopt.rabbitmq.notebook import Notebook, NotebookEntry
+from bide.adopt.rabbitmq.notebook import Letter, Notebook, NotebookEntry, Waits, due, letter, message
 from bide.adopt.shape import Shape
 from bide.adopt.source import EarlierRun, Entries, FoundEntry, Names, RefusedEntry, UnreadableEntry, new_take
 from bide.errors import OutcomeUnknown, Unavailable

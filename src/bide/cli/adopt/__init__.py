@@ -1,6 +1,6 @@
 """`bide adopt`: waiting messages of another system, moved into a queue. Its commands: one for each kind of source."""
 
-from bide.cli.adopt import rabbitmq_ttl, redis, table, task_queues
+from bide.cli.adopt import brokers, table, task_queues
 from bide.cli.options import Section
 
 HELP = (
@@ -15,5 +15,5 @@ EPILOG = (
 )
 
 section: Section = Section("Sources")
-for _source in (redis, task_queues, table, rabbitmq_ttl):
+for _source in (brokers, task_queues, table, brokers):
     section.typer.registered_commands += _source.section.typer.registered_commands

@@ -23,13 +23,13 @@ from bide.engines.base import (
     Tended,
     Window,
 )
+from bide.engines.callers import Sleeper
 from bide.engines.gates import Entered, Entry, Held, Left, Recalled, Spend, Spent
 from bide.engines.gates.aio import AsyncGates
 from bide.engines.memory import change, deliver, gates, look, results
 from bide.engines.memory.store import Store
 from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
 from bide.engines.results.aio import AsyncResults
-from bide.engines.sleepers import Sleeper
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 from bide.wakeable import AsyncSignal
 

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence, Sized
 
 from bide.clock import MS, Clock, Monotonic
 from bide.engines.base import Ref
+from bide.engines.callers import Sleeper, Sleepers
 from bide.engines.memory.gate import GateStore
 from bide.engines.memory.result import ResultStore
 from bide.engines.memory.topic import DEAD, ENDED, PENDING, HeldClaim, Message, Topic
-from bide.engines.sleepers import Sleeper, Sleepers
 from bide.ids import sequence
 from bide.types import Sent
 from bide.wakeable import Wakeable, refuse_reentry

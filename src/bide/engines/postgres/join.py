@@ -15,7 +15,7 @@ from psycopg.adapt import AdaptersMap, PyFormat
 from psycopg.pq import Format, PipelineStatus, TransactionStatus
 
 from bide.blocking import seen_through
-from bide.engines.in_use import ONE_CALL
+from bide.engines.callers import ONE_CALL
 from bide.engines.postgres.failures import is_passing, may_have_acted, translated
 from bide.errors import BideError, ConfigError, Unavailable, Unsupported
 

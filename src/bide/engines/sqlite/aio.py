@@ -24,11 +24,11 @@ from bide.engines.base import (
     Tended,
     Window,
 )
+from bide.engines.callers import Sleeper
 from bide.engines.gates import Entered, Entry, Held, Left, Recalled, Spend, Spent
 from bide.engines.gates.aio import AsyncGates
 from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
 from bide.engines.results.aio import AsyncResults
-from bide.engines.sleepers import Sleeper
 from bide.engines.sqlite import change, deliver, gates, look, results
 from bide.engines.sqlite.executor import AsyncExecutor
 from bide.engines.sqlite.transaction import FileNamespace, Transaction

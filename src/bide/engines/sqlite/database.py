@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from bide.blocking import SerialThread
-from bide.engines.sleepers import Sleeper, Sleepers
+from bide.engines.callers import Sleeper, Sleepers
 from bide.engines.sqlite import file
 from bide.engines.sqlite.failures import translated
 from bide.engines.sqlite.transaction import FileNamespace, Transaction

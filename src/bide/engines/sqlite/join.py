@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from bide.engines.in_use import ONE_CALL, in_use, take
+from bide.engines.callers import ONE_CALL, in_use, take
 from bide.engines.sqlite.failures import is_locked, translated
 from bide.engines.sqlite.transaction import Transaction
 from bide.errors import Unsupported

@@ -2,7 +2,7 @@
 
 from bide.engines.gates import AGAIN_MS, TURN_MS, Called, Entered, Entry, Held
 from bide.testing.contract.bench import LEASE, ROUNDS, Bench, needs
-from bide.testing.contract.rates import spend
+from bide.testing.contract.times import spend
 
 ASKS = 3_000  # ms: a waiter that is a program asks again within them
 

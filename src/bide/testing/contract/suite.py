@@ -23,18 +23,16 @@ from bide.testing.contract.claim import ClaimContract, OrderContract
 from bide.testing.contract.gates import GatesContract
 from bide.testing.contract.inspection import InspectionContract
 from bide.testing.contract.keys import KeysContract, SuccessorsContract
-from bide.testing.contract.lacking import LackingContract
 from bide.testing.contract.life import LifeContract
 from bide.testing.contract.moving import MoveContract
 from bide.testing.contract.put import PastContract, PutContract
-from bide.testing.contract.rates import RatesContract
 from bide.testing.contract.repeats import DebounceContract, MergeContract, PeriodsContract
 from bide.testing.contract.results import ResultsContract
 from bide.testing.contract.settle import LeasesContract, SettleContract
-from bide.testing.contract.times import ClocksContract, ExactnessContract
+from bide.testing.contract.times import ClocksContract, ExactnessContract, RatesContract
 from bide.testing.contract.topics import PauseContract, SweepContract
 from bide.testing.contract.upkeep import UpkeepContract
-from bide.testing.contract.waiting import WaitContract
+from bide.testing.contract.waiting import LackingContract, WaitContract
 from bide.types import CancelResult, RescheduleResult, Sent, Stats
 
 

@@ -10,7 +10,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from bide.engines.in_use import in_use, take
+from bide.engines.callers import in_use, take
 from bide.engines.postgres.join import WHERE, Borrowed, Whole, elsewhere, plain, refuse_state, told
 from bide.engines.postgres.layout import filled
 from bide.engines.postgres.location import Address

@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Sequence
 import psycopg
 
 from bide.engines.base import SWEEP
+from bide.engines.callers import Sleeper, Sleepers
 from bide.engines.postgres.layout import filled
 from bide.engines.postgres.recent import AGAIN, MOMENT, Notices, Recent, look_again
 from bide.engines.postgres.rows import CALLS, heard_of
 from bide.engines.postgres.statements import Limited
 from bide.engines.postgres.sync.connections import Connections
-from bide.engines.sleepers import Sleeper, Sleepers
 from bide.errors import EngineError
 from bide.wakeable import Signal
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from pamqp.commands import Basic
 
 from bide.engines.base import SWEEP
+from bide.engines.callers import Sleeper, Sleepers
 from bide.engines.rabbitmq import label
 from bide.engines.rabbitmq.aio.consumers import AsyncConsumers, ReceivedTopic
 from bide.engines.rabbitmq.aio.ends import AsyncEndings
@@ -20,7 +21,6 @@ from bide.engines.rabbitmq.failures import is_foreseen, is_of_one_queue
 from bide.engines.rabbitmq.holdings import Arrived, Holdings
 from bide.engines.rabbitmq.ladder import TICK, QueueNames
 from bide.engines.rabbitmq.location import Address
-from bide.engines.sleepers import Sleeper, Sleepers
 from bide.errors import BideError
 from bide.logs import Log
 from bide.wakeable import AsyncSignal

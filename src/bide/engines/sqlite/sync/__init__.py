@@ -23,11 +23,11 @@ from bide.engines.base import (
     Tended,
     Window,
 )
+from bide.engines.callers import Sleeper
 from bide.engines.gates import Entered, Entry, Held, Left, Recalled, Spend, Spent
 from bide.engines.gates.sync import Gates
 from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
 from bide.engines.results.sync import Results
-from bide.engines.sleepers import Sleeper
 from bide.engines.sqlite import change, deliver, gates, look, results
 from bide.engines.sqlite.executor import Executor
 from bide.engines.sqlite.transaction import FileNamespace, Transaction

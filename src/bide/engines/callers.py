@@ -1,12 +1,22 @@
-"""Which callers sleep on which topics, and which of them to wake: for engines whose waiting happens in this process.
-
-Not thread-safe: the engine takes its lock first.
-"""
+"""The callers of an engine in this process: which sleep on which topics, and which of their connections are in use."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 
+from bide.errors import Unsupported
 from bide.wakeable import Wakeable
+
+ONE_CALL = (
+    "connection= is in the middle of another call, and a transaction takes one at a time: await each call before you make "
+    "the next one, or use send_many. Nothing was changed by this call."
+)
+in_use: dict[int, object] = {}  # by the identity of the driver's connection
+
+
+def take(number: int, mine: object) -> None:
+    if in_use.setdefault(number, mine) is not mine:
+        raise Unsupported(ONE_CALL)
+
 
 Topic = TypeVar("Topic", bound=Hashable)
 
