@@ -19,7 +19,7 @@ from tests.redis.small import use_small_scripts
 from tests.servers.redis import RedisServer
 
 HOUR, DAY = 3_600_000, 86_400_000
-OVERFULL = 4_096  # bytes of a bucket, as parts/holding.lua has it
+OVERFULL = 4_096  # bytes of a bucket, as parts/keys.lua has it
 CALLS = 8_100  # of one script, as test_budgets has them for keys of all sorts
 
 

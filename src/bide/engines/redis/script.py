@@ -1,7 +1,8 @@
 """The scripts that the server runs, one a verb, and the commands that they call.
 
 A file of `scripts` holds one script or several: each begins with a line `-- script: name`, and what stands before the first is
-the beginning of all. A line `-- include: a b` stands for the files of `parts` with these names.
+the beginning of all. A line `-- include: a b` stands for the parts with these names; each begins with a line `-- part: name`, in
+a file of `parts` about one subject.
 
 The script by which programs in other languages send is none of them, and bide never runs it: it checks and encodes as Python
 does, and then runs `put_ruled`. In its files, those of `scripts/foreign`, a line `-- run: a` stands for one of the others.
@@ -60,6 +61,7 @@ LOOKS = ("followers", "get", "lease_ends", "leased", "read_results", "scan", "st
 """Scripts that change nothing."""
 
 _SCRIPT = re.compile(r"^-- script: (\w+)\n", re.MULTILINE)
+_PART = re.compile(r"^-- part: (\w+)\n", re.MULTILINE)
 _INCLUDE = re.compile(r"^-- include: (.+)\n", re.MULTILINE)
 _FOREIGN = re.compile(r"^-- (include|run): (.+)\n", re.MULTILINE)
 _TOLD = re.compile(r"--[^\n]*|'[^'\n]*'|(?<!\.)\.\w+")  # comments, strings and fields
@@ -94,7 +96,7 @@ def scripts() -> Mapping[str, Script]:
 def sources() -> Iterator[tuple[str, list[str]]]:
     """The name of each script, and what it is put together from."""
     folder = files(__package__) / "scripts"
-    parts = {file.name[:-4]: file.read_text(encoding="utf-8") for file in (folder / "parts").iterdir()}
+    parts = dict(chain.from_iterable(_parts(file.read_text(encoding="utf-8")) for file in (folder / "parts").iterdir()))
     for file in sorted(folder.iterdir(), key=lambda each: each.name):
         if file.name.endswith(".lua"):
             beginning, *named = _SCRIPT.split(file.read_text(encoding="utf-8"))
@@ -104,6 +106,12 @@ def sources() -> Iterator[tuple[str, list[str]]]:
                 for names, following in zip(included[::2], included[1::2], strict=True):
                     texts += [*map(parts.__getitem__, names.split()), following]
                 yield name, texts
+
+
+def _parts(text: str) -> Iterator[tuple[str, str]]:
+    _, *named = _PART.split(text)
+    for name, part in zip(named[::2], named[1::2], strict=True):
+        yield name, part.strip("\n") + "\n"
 
 
 def script(name: str, *texts: str) -> Script:

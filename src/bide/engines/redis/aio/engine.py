@@ -236,7 +236,7 @@ class AsyncRedis(AsyncEngine):
         self._opened()
 
         async def requeue(shard: AsyncShard, done: int, patience: float | None) -> Swept:
-            places = sends.SpreadTimes(done, limit, delay, over)
+            places = sends.DueSpan(done, limit, delay, over)
             return await shard.requeue(topic, ids, places, now, patience=patience)
 
         return await self._around.sweep(ids, requeue)

@@ -297,13 +297,7 @@ class AsyncShard:
         return counted.found
 
     async def requeue(
-        self,
-        topic: str,
-        ids: Sequence[str] | None,
-        places: sends.SpreadTimes,
-        now: int | None,
-        *,
-        patience: float | None = None,
+        self, topic: str, ids: Sequence[str] | None, places: sends.DueSpan, now: int | None, *, patience: float | None = None
     ) -> Swept:
         pages: list[Sequence[str] | None] = [None] if ids is None else [*self._pages(ids)]
         did, short = Swept(0, False), list[str]()

@@ -258,7 +258,7 @@ def reschedule_answer(reply: Sequence[Any]) -> list[RescheduleResult]:
     return [_MOVED[letter] for letter in reply[1].decode()]
 
 
-class SpreadTimes(NamedTuple):
+class DueSpan(NamedTuple):
     """Where the due times of requeued messages lie, which are evenly spread over some time."""
 
     taken: int  # by other shards

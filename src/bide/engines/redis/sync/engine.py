@@ -230,7 +230,7 @@ class Redis(Engine):
         self._opened()
 
         def requeue(shard: Shard, done: int, patience: float | None) -> Swept:
-            places = sends.SpreadTimes(done, limit, delay, over)
+            places = sends.DueSpan(done, limit, delay, over)
             return shard.requeue(topic, ids, places, now, patience=patience)
 
         return self._around.sweep(ids, requeue)

@@ -1,3 +1,4 @@
+-- part: gates
 -- A gate, as its scripts see it: what is in its keys, and what all of them do with it.
 --
 -- All of a gate is in the shard of its name. `inside:` has holders ('h' and its name) and waiters that are called ('c' and its

@@ -1,3 +1,4 @@
+-- part: leases
 -- A lease is a claim, known by the request that made it.
 --
 -- `held` has its number (HEAD digits) and the full ids of what it handed out (15 bytes each), `open` a letter for each:

@@ -1,7 +1,8 @@
+-- part: rules
 -- What some sends say more of a message that holds their key. The other scripts that accept messages know nothing of it.
 
 do
-  -- When the first of the sends was that each move a message later: that is in its first header. debounce.py is the same for Python.
+  -- When the first of the sends was that each move a message later: that is in its first header. if_exists.py is the same for Python.
   local MARK, DIGITS = '{"bide-first":"', 13
   local LONG = 1024 -- bytes: longer headers and body have a key of their own
   local MARK_AT = 5 + #MARK -- in headers and body, which begin with the headers' length
