@@ -1,8 +1,8 @@
 """The scripts that the server runs, one a verb, and the commands that they call.
 
 A file of `scripts` holds one script or several: each begins with a line `-- script: name`, and what stands before the first is
-the beginning of all. A line `-- include: a b` stands for the parts with these names; each begins with a line `-- part: name`, in
-a file of `parts` about one subject.
+the beginning of all. A line `-- include: a b` stands for the parts with these names: each begins with a line `-- part: name`,
+in a file of `parts` about one subject.
 
 The script by which programs in other languages send is none of them, and bide never runs it: it checks and encodes as Python
 does, and then runs `put_ruled`. In its files, those of `scripts/foreign`, a line `-- run: a` stands for one of the others.
