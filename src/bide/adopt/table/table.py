@@ -11,7 +11,7 @@ import msgspec
 
 from bide.adopt.shape import Shape
 from bide.adopt.source import EarlierRun, Entries, FoundEntry, Names, RefusedEntry, UnreadableEntry, new_take
-from bide.adopt.table.databases import Row, TableDatabase, named_in
+from bide.adopt.table.database import Row, TableDatabase, named_in
 from bide.adopt.table.rows import Columns, known, message, plain
 from bide.core.formats import plural
 from bide.errors import BadUrl, BideError, ConfigError
@@ -233,11 +233,11 @@ def database(url: str) -> TableDatabase:
     """Raises BadUrl for another kind of database, and what the database raises."""
     scheme = url.partition(":")[0]
     if scheme == "sqlite":
-        from bide.adopt.table.databases import SQLite  # noqa: PLC0415
+        from bide.adopt.table.database import SQLite  # noqa: PLC0415
 
         return SQLite(url)
     if scheme in ("postgres", "postgresql"):
-        from bide.adopt.table.databases import PostgresTable  # noqa: PLC0415 (its driver is an extra)
+        from bide.adopt.table.postgres import PostgresTable  # noqa: PLC0415 (its driver is an extra)
 
         return PostgresTable(url)
     raise BadUrl("The table must be in PostgreSQL or SQLite: postgres://host/database, or sqlite:///file.db.")

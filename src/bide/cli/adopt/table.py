@@ -63,7 +63,7 @@ def table(
         Literal["auto", "s", "ms"], typer.Option(help="Unit of due times that are numbers.", rich_help_panel=MESSAGES)
     ] = "auto",
 ) -> int:
-    from bide.adopt.table.databases import has_end
+    from bide.adopt.table.database import has_end
 
     messages.check()
     if where is not None and (run.source is not None or run.source_file is not None):
