@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from bide.core.times import DueTime, check_delay, due_time
+from bide.core.times import Planned, check_delay, due_time
 from bide.engines import base
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Claim, Hold, Move, NewMessage, Ref, Seen
@@ -196,7 +196,7 @@ class Skeleton(AsyncEngine):
 
     def _move(self, message: Message | None, move: base.Move, at: int) -> RescheduleResult:
         if message and message.kind == "scheduled" and move.seen in (None, message.due):
-            message.since, message.began = move.planned(DueTime(message.due, message.since, False), at, at, at).due, None
+            message.since, message.began = move.planned(Planned(message.due, message.since, False), at, at, at).due, None
             self._shelf.schedule(message, message.since)
             return RescheduleResult.MOVED
         return RescheduleResult[_why(message)]

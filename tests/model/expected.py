@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bide.core.lifecycle import ENDS, Stage, Step, follow
-from bide.core.times import DueTime
+from bide.core.times import Planned
 from bide.engines.base import NewMessage, Ref, Stored, Window
 from bide.engines.stored import MOST, ROOM, lease_ended
 from bide.types import State, Stats
@@ -104,7 +104,7 @@ class Message:
         self.stage = follow(self.stage, by)
         self.lease_until = None
 
-    def plan(self, when: DueTime) -> None:
+    def plan(self, when: Planned) -> None:
         """Ask for a time, from which its expiry counts."""
         self.due, self.since, self.instant = when
         self.held_up = 0

@@ -11,7 +11,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from bide.core.times import DueTime
+from bide.core.times import Planned
 from bide.engines.base import (
     OPERATION_MS,
     Capabilities,
@@ -131,7 +131,7 @@ class Model:
         message.plan(when)
         self._ripen(message)
 
-    def _replace(self, message: Message, new: NewMessage, when: DueTime, sent: Sent) -> DueTime:
+    def _replace(self, message: Message, new: NewMessage, when: Planned, sent: Sent) -> Planned:
         later = new.if_exists == "later"
         if later:
             when = self._told(max(when.due, message.due), instant=when.instant or message.instant)
@@ -141,7 +141,7 @@ class Model:
         message.traces = []
         return when
 
-    def _put_dead(self, new: NewMessage, past: Past, when: DueTime, sent: Sent) -> None:
+    def _put_dead(self, new: NewMessage, past: Past, when: Planned, sent: Sent) -> None:
         agree(f"put {new}", Sent(sent.id, new.topic, when.due, "created"), sent)
         insist(bool(sent.id) and sent.id not in self.expected.messages, f"put {new}: {sent.id!r} is not a new id.")
         message = Message(sent.id, new, new.key, order=len(self.expected.messages))
@@ -156,7 +156,7 @@ class Model:
         for record in past.traces if self.can.traces else ():
             message.record(record)
 
-    def _bounded(self, new: NewMessage, when: DueTime, message: Message | None) -> tuple[NewMessage, DueTime]:
+    def _bounded(self, new: NewMessage, when: Planned, message: Message | None) -> tuple[NewMessage, Planned]:
         """Not later than its longest wait after the first of such sends, of which none was delivered; a header tells it."""
         first = self.now
         if message and not message.attempt:
@@ -500,20 +500,20 @@ class Model:
         due = self.now + delay if at is None else at if at > self.expected.wall else self.now
         return -(-due // self.can.tick) * self.can.tick
 
-    def _planned(self, delay: int, at: int | None) -> DueTime:
+    def _planned(self, delay: int, at: int | None) -> Planned:
         return self._told(self._due(delay, at), instant=at is not None and at > self.expected.wall)
 
-    def _told(self, due: int, *, instant: bool = False) -> DueTime:
+    def _told(self, due: int, *, instant: bool = False) -> Planned:
         """While the clock is behind, engine time goes on at half its speed until the clock has come to an instant."""
         wall = self.expected.wall
         instant = instant and self.can.instants and due > wall
-        return DueTime(due, max(due, self.now + (due - wall + 1) // 2) if instant else due, instant)
+        return Planned(due, max(due, self.now + (due - wall + 1) // 2) if instant else due, instant)
 
     def _comes(self, message: Message) -> int:
         """When a message that is not ready is."""
         return message.due if message.due > self.now else self._told(message.due, instant=True).since
 
-    def _moved(self, message: Message, move: Move) -> DueTime:
+    def _moved(self, message: Message, move: Move) -> Planned:
         if move.origin == "now":
             return self._planned(move.delay, move.at)
         begin = message.due if move.origin == "due" else message.since

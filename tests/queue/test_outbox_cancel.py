@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from bide import CancelResult, ConfirmTimeout, OutcomeUnknown, Queue, QueueFull, TooLarge, Unavailable, Unsupported
-from bide.engines.base import End, Ref, keep_each
+from bide.engines.base import End, Ref
+from bide.engines.each import keep_each
 from bide.queue import outbox
 from bide.queue.sync import outbox_changes
 from tests.queue.test_outbox_handed_on import die, later, outbox_of

@@ -11,7 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from bide import BadMessage, BideError, Call, Hook, OutcomeUnknown, Queue, QueueFull, Unavailable, Unsupported
-from bide.engines.base import End, NewMessage, keep_each
+from bide.engines.base import End, NewMessage
+from bide.engines.each import keep_each
 from bide.queue import outbox
 from bide.queue.relay import LATER, Kept
 from tests.queue.test_outbox_handed_on import outbox_of

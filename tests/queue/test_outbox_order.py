@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from bide.engines.base import Claimed, End, NewMessage, keep_each
+from bide.engines.base import Claimed, End, NewMessage
+from bide.engines.each import keep_each
 from bide.engines.sync import Engine
 from bide.errors import BadMessage, BideError, OutcomeUnknown, QueueFull, Unavailable
 from bide.queue.relay import Kept

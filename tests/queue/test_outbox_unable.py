@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from bide import AsyncQueue, BadTime, Queue, Unsupported
-from bide.engines.base import MAX_BATCH, NewMessage, error_of_each
+from bide.engines.base import MAX_BATCH, NewMessage
+from bide.engines.each import error_of_each
 from bide.engines.guard import Rules
 from bide.queue import outbox
 from bide.queue.relay import Kept, Rests

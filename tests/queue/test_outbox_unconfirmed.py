@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from bide import BideError, CancelResult, OutcomeUnknown, Queue, QueueFull, TooLarge, Unavailable
-from bide.engines.base import NewMessage, keep_each
+from bide.engines.base import NewMessage
+from bide.engines.each import keep_each
 from tests.queue.test_outbox_handed_on import connected, outbox_of
 
 MANY = 40

@@ -8,7 +8,7 @@ from typing import Never
 import pytest
 
 from bide import BadOption, BideError, Call, Hook, OutcomeUnknown, Queue, Unavailable, Unsupported
-from bide.engines.base import error_of_each, keep_each, raise_first
+from bide.engines.each import error_of_each, keep_each, raise_first
 from bide.engines.memory.sync import Memory
 
 

@@ -104,7 +104,7 @@ def due_time(delay: int, at: int | None, floor: int, ceiling: int) -> int:
     return ceiling + delay if delay else floor
 
 
-class DueTime(NamedTuple):
+class Planned(NamedTuple):
     """When a message is due.
 
     An instant is by the wall clock, and a delay ends by engine time, which is ahead while the clock has been set back.
@@ -118,17 +118,17 @@ class DueTime(NamedTuple):
         return self.due <= (wall if self.instant else now)
 
 
-def planned(delay: int, at: int | None, floor: int, ceiling: int, wall: int) -> DueTime:
+def planned(delay: int, at: int | None, floor: int, ceiling: int, wall: int) -> Planned:
     """As due_time, when the wall clock shows `wall`, or engine time if that is less. What is for the past is for now."""
     if at is not None and at > wall:
         return planned_at(at, floor, wall)
     due = due_time(delay, None, floor, ceiling) if at is None else floor
-    return DueTime(due, due, False)
+    return Planned(due, due, False)
 
 
-def planned_at(at: int, now: int, wall: int) -> DueTime:
+def planned_at(at: int, now: int, wall: int) -> Planned:
     """An instant that the wall clock has not reached. While it is behind, engine time goes on at half its speed."""
-    return DueTime(at, max(at, reached_at(at, now, wall)), True)
+    return Planned(at, max(at, reached_at(at, now, wall)), True)
 
 
 def reached_at(at: int, now: int, wall: int) -> int:

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import msgspec
 
 from bide.clock import Clock
-from bide.core.times import MAX_DELAY_MS, DueTime, planned, planned_at
+from bide.core.times import MAX_DELAY_MS, Planned, planned, planned_at
 from bide.errors import BideError, OutcomeUnknown
 from bide.types import State, Stats
 
@@ -152,12 +152,12 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     origin: Origin = "now"  # what the delay counts from: the engine's now, its due time, or since when it waits
     seen: int | None = None  # its due time as it was seen: if it has another, it is left alone, and the answer is gone
 
-    def planned(self, was: DueTime, floor: int, ceiling: int, wall: int) -> DueTime:
+    def planned(self, was: Planned, floor: int, ceiling: int, wall: int) -> Planned:
         """Of a message with these times, when now is between floor and ceiling. What is told from an instant is one, too."""
         if self.origin == "now":
             return planned(self.delay, self.at, floor, ceiling, wall)
         due = min((was.due if self.origin == "due" else was.since) + self.delay, floor + MAX_DELAY_MS)
-        return planned_at(due, floor, wall) if was.instant and due > wall else DueTime(due, due, False)
+        return planned_at(due, floor, wall) if was.instant and due > wall else Planned(due, due, False)
 
 
 class End(msgspec.Struct, frozen=True, gc=False):
@@ -318,35 +318,3 @@ def total(counts: Collection[Stats], topics: Mapping[str, Stats], timeline: Sequ
         about=any(each.about for each in counts),
         missing=sorted({server for each in counts for server in each.missing}),
     )
-
-
-ErrorT = TypeVar("ErrorT", bound=BideError)
-OWN = ""  # in place of the error itself, which would keep itself and the frames of its callers alive
-
-
-def keep_each(error: ErrorT, errors: Sequence[BideError | None]) -> ErrorT:
-    """The same error, which knows those of its items."""
-    if any(each is not error for each in errors):
-        vars(error)["errors"] = [OWN if each is error else each for each in errors]
-    return error
-
-
-def error_of_each(error: BideError, count: int) -> Sequence[BideError | None]:
-    """Of a batch of so many; None for one that was done, or that nothing is wrong with. One error of several items: they failed
-    together.
-    """
-    errors: Sequence[BideError | str | None] | None = vars(error).get("errors")
-    if errors is not None:
-        return [error if isinstance(each, str) else each for each in errors]
-    answers = (isinstance(error, OutcomeUnknown) and error.answers) or [None] * count
-    return [error if answer is None else None for answer in answers]
-
-
-def raise_first(errors: Sequence[BideError | None]) -> None:
-    """Refuse a batch before any of it is sent, if it has items that can't be: `errors` has one of its own for each of these."""
-    for error in errors:
-        if error is not None:
-            try:
-                raise keep_each(error, errors)
-            finally:
-                del error, errors  # the traceback holds this frame

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from bide.core.times import DueTime, planned_at
+from bide.core.times import Planned, planned_at
 from bide.engines.base import NewMessage
 
 FIRST = "bide-first"
@@ -25,7 +25,7 @@ def first_sent(headers: Mapping[str, str]) -> int | None:
     return int(text) if len(text) == _DIGITS and text.isdecimal() and text.isascii() else None
 
 
-def bounded(new: NewMessage, when: DueTime, now: int, held: tuple[int, Mapping[str, str]] | None) -> tuple[NewMessage, DueTime]:
+def bounded(new: NewMessage, when: Planned, now: int, held: tuple[int, Mapping[str, str]] | None) -> tuple[NewMessage, Planned]:
     """The message as it is to be stored, and when it is due by itself.
 
     `held`: attempts and headers of the pending message that it changes. A delivery ends what was sent before.
@@ -36,15 +36,15 @@ def bounded(new: NewMessage, when: DueTime, now: int, held: tuple[int, Mapping[s
     if first is None:
         first = now if new.at is not None else when.due - new.delay  # rounded up, as its time is: it is never early
     bound = first + new.max_wait
-    return replace(new, headers=marked(new.headers, first)), when if when.due <= bound else DueTime(bound, bound, False)
+    return replace(new, headers=marked(new.headers, first)), when if when.due <= bound else Planned(bound, bound, False)
 
 
-def later_of(new: DueTime, held: DueTime, now: int, wall: int) -> DueTime:
+def later_of(new: Planned, held: Planned, now: int, wall: int) -> Planned:
     """The later of two times. If one of them is an instant, so is this: rather late than early."""
     due = max(new.due, held.due)
     if due > wall and (new.instant or held.instant):
         return planned_at(due, now, wall)
-    return DueTime(due, due, False)
+    return Planned(due, due, False)
 
 
 _SPACES = b" \t\r\n"

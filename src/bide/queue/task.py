@@ -3,9 +3,9 @@
 from collections.abc import Awaitable
 from typing import Any, Generic, TypeVar, overload
 
-from bide.queue.aio.task_sends import AsyncBatchSends, AsyncKeepingSends, AsyncTaskSends
+from bide.queue.aio.task_sends import AsyncBatchSends, AsyncKeepingSends, AsyncSends
 from bide.queue.bound import Bound, HasAsyncSession, HasSession, P, R, by_its_own_name
-from bide.queue.sync.task_sends import BatchSends, KeepingSends, TaskSends
+from bide.queue.sync.task_sends import BatchSends, KeepingSends, Sends
 from bide.queue.tasks.outcome import Failures
 
 T = TypeVar("T")
@@ -26,12 +26,12 @@ class OneByOne(Bound[P, R]):
 
 
 @by_its_own_name
-class AsyncTask(AsyncTaskSends[P, R], OneByOne[P, R]):
+class AsyncTask(AsyncSends[P, R], OneByOne[P, R]):
     """A function that handles messages. Calling the task calls the function; `send` lets a worker call it."""
 
 
 @by_its_own_name
-class Task(TaskSends[P, R], OneByOne[P, R]):
+class Task(Sends[P, R], OneByOne[P, R]):
     """A function that handles messages. Calling the task calls the function; `send` lets a worker call it."""
 
 

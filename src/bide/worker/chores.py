@@ -10,7 +10,7 @@ from bide.errors import BideError
 from bide.logs import Log
 from bide.queue.aio.outbox import AsyncOutbox
 from bide.queue.aio.planner import AsyncPlanner
-from bide.queue.schedules.definition import Planned
+from bide.queue.schedules.definition import PlannedSchedule
 from bide.queue.schedules.records import OWN
 from bide.queue.tasks.definition import Tasks
 from bide.worker.stop import StopWaits
@@ -69,9 +69,9 @@ LOOK = 5.0  # seconds between looks at what claims have told of the clock
 
 
 class Planning:
-    def __init__(self, planner: AsyncPlanner, schedules: Sequence[Planned]) -> None:
+    def __init__(self, planner: AsyncPlanner, schedules: Sequence[PlannedSchedule]) -> None:
         self._planner = planner
-        self.schedules: Sequence[Planned] = schedules
+        self.schedules: Sequence[PlannedSchedule] = schedules
 
     async def run(self) -> None:
         """Announce its schedules at once, and then every minute."""

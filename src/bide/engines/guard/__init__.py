@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence, Sized
 
 from bide.core.times import MAX_DELAY_MS, check_longest
-from bide.engines.base import MAX_BATCH, Capabilities, Condition, Move, NewMessage, Ref, Seen, raise_first
+from bide.engines.base import MAX_BATCH, Capabilities, Condition, Move, NewMessage, Ref, Seen
+from bide.engines.each import raise_first
 from bide.engines.guard.able import others_can
 from bide.errors import BadOption, BadTime, BideError, Unavailable, Unsupported
 from bide.types import State

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from bide.core import options
-from bide.engines.base import raise_first
+from bide.engines.each import raise_first
 from bide.errors import BadOption
 from bide.logs import Log
 

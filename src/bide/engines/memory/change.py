@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from bide.clock import MS
-from bide.core.times import Dues, DueTime, check_delay, planned
+from bide.core.times import Dues, Planned, check_delay, planned
 from bide.engines.base import OPERATION_MS, Condition, Move, NewMessage, Ref, Seen, Swept, operation_of, period_of
 from bide.engines.if_exists import bounded, joined, later_of
 from bide.engines.memory.store import Store
@@ -31,7 +31,7 @@ def put(store: Store, messages: Sequence[NewMessage], now: int | None) -> list[S
         ]
 
 
-def _create(store: Store, new: NewMessage, when: DueTime, now: int) -> Sent:
+def _create(store: Store, new: NewMessage, when: Planned, now: int) -> Sent:
     due = when.due
     message = Message(store.new_id(), new, due, when.since, new.key, store.new_entry(), instant=when.instant)
     store.messages[message.id] = message
@@ -48,7 +48,7 @@ def _create(store: Store, new: NewMessage, when: DueTime, now: int) -> Sent:
     return Sent(message.id, new.topic, due, "created")
 
 
-def _once(store: Store, new: NewMessage, when: DueTime, now: int) -> Sent:
+def _once(store: Store, new: NewMessage, when: Planned, now: int) -> Sent:
     """A message that may have been put before: by its operation, or under its key."""
     if new.operation is None:
         return _keyed(store, new, when, now)
@@ -72,7 +72,7 @@ def forget_periods(store: Store, now: int) -> None:
         del store.periods[heapq.heappop(store.period_ends)[1]]
 
 
-def _only(store: Store, new: NewMessage, key: str, when: DueTime, now: int) -> Sent:
+def _only(store: Store, new: NewMessage, key: str, when: Planned, now: int) -> Sent:
     """A message that is the only one of its key for a time."""
     forget_periods(store, now)
     name = period_of(new)
@@ -86,7 +86,7 @@ def _only(store: Store, new: NewMessage, key: str, when: DueTime, now: int) -> S
     return sent
 
 
-def _keyed(store: Store, new: NewMessage, when: DueTime, now: int) -> Sent:
+def _keyed(store: Store, new: NewMessage, when: Planned, now: int) -> Sent:
     if new.key is None or (new.past is not None and new.past.dead):
         return _create(store, new, when, now)
     if new.unique_for is not None:
@@ -94,7 +94,7 @@ def _keyed(store: Store, new: NewMessage, when: DueTime, now: int) -> Sent:
     return _held(store, new, new.key, when, now)
 
 
-def _held(store: Store, new: NewMessage, key: str, when: DueTime, now: int) -> Sent:
+def _held(store: Store, new: NewMessage, key: str, when: Planned, now: int) -> Sent:
     holder = store.find(Ref(topic=new.topic, key=key), now)
     if holder is not None:
         own = holder.id == new.within and holder.stage != PENDING
@@ -122,7 +122,7 @@ def _merge(holder: Message, new: NewMessage) -> Sent | None:
     return Sent(holder.id, new.topic, holder.due, "merged")
 
 
-def _replace(store: Store, holder: Message, new: NewMessage, when: DueTime, now: int) -> Sent:
+def _replace(store: Store, holder: Message, new: NewMessage, when: Planned, now: int) -> Sent:
     holder.entry = store.new_entry()
     store.topics[new.topic].forget()
     later = new.if_exists == "later"
@@ -223,7 +223,7 @@ def _revive(store: Store, message: Message, due: int, now: int) -> bool:
     del topic.dead[message.id]
     message.attempt = 0
     message.last_error = None
-    message.plan(DueTime(due, due, False))
+    message.plan(Planned(due, due, False))
     message.began = None
     message.entry = store.new_entry()
     store.schedule(message, now)

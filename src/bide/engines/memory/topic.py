@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from bide.core.times import DueTime, reached_at
+from bide.core.times import Planned, reached_at
 from bide.engines.base import Claimed, NewMessage, Stored, claim_time
 from bide.types import State, Stats
 
@@ -48,10 +48,10 @@ class Message(msgspec.Struct, gc=False):
     instant: bool = False  # its due time is one, by the wall clock
 
     @property
-    def planned(self) -> DueTime:
-        return DueTime(self.due, self.since, self.instant)
+    def planned(self) -> Planned:
+        return Planned(self.due, self.since, self.instant)
 
-    def plan(self, planned: DueTime) -> None:
+    def plan(self, planned: Planned) -> None:
         self.due, self.since, self.instant = planned
 
     def ready(self, now: int, wall: int) -> bool:

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from bide.engines.base import as_one, error_of_each, keep_each
+from bide.engines.base import as_one
+from bide.engines.each import error_of_each, keep_each
 from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown
 
 Told: TypeAlias = tuple[Sequence[int], Sequence[Any] | Exception]

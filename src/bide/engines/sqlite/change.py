@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from bide.clock import MS
-from bide.core.times import Dues, DueTime, check_delay, planned
+from bide.core.times import Dues, Planned, check_delay, planned
 from bide.engines.base import (
     MAX_BATCH,
     OPERATION_MS,
@@ -97,7 +97,7 @@ def put(tx: Transaction, namespace: FileNamespace, messages: Sequence[NewMessage
     return sent
 
 
-def _put(tx: Transaction, namespace: FileNamespace, topic: int, new: NewMessage, when: DueTime, now: int) -> Sent:
+def _put(tx: Transaction, namespace: FileNamespace, topic: int, new: NewMessage, when: Planned, now: int) -> Sent:
     dead = new.past is not None and new.past.dead
     salt = int.from_bytes(os.urandom(2), "big")
     large = len(new.body) > LARGE
@@ -126,7 +126,7 @@ def _put(tx: Transaction, namespace: FileNamespace, topic: int, new: NewMessage,
     return Sent(public_id(row, salt), new.topic, when.due, "created")
 
 
-def _once(tx: Transaction, namespace: FileNamespace, topic: int, new: NewMessage, when: DueTime, now: int) -> Sent:
+def _once(tx: Transaction, namespace: FileNamespace, topic: int, new: NewMessage, when: Planned, now: int) -> Sent:
     """A message that may have been put before: by its operation, or under its key."""
     if new.operation is None:
         return _keyed(tx, namespace, topic, new, when, now)
@@ -154,7 +154,7 @@ def forget_operations(tx: Transaction, now: int) -> None:
     tx.sql.run("forget_operations", {"born": now - OPERATION_MS, "limit": MAX_BATCH})
 
 
-def _keyed(tx: Transaction, namespace: FileNamespace, topic: int, new: NewMessage, when: DueTime, now: int) -> Sent:
+def _keyed(tx: Transaction, namespace: FileNamespace, topic: int, new: NewMessage, when: Planned, now: int) -> Sent:
     if new.past is not None and new.past.dead:
         return _put(tx, namespace, topic, new, when, now)
     if new.unique_for is None:
@@ -169,7 +169,7 @@ def _keyed(tx: Transaction, namespace: FileNamespace, topic: int, new: NewMessag
     return sent
 
 
-def _held(tx: Transaction, namespace: FileNamespace, topic: int, new: NewMessage, when: DueTime, now: int) -> Sent:
+def _held(tx: Transaction, namespace: FileNamespace, topic: int, new: NewMessage, when: Planned, now: int) -> Sent:
     holder = tx.messages.find(namespace, Ref(topic=new.topic, key=new.key), now) if new.key is not None else None
     if holder is not None:
         id = public_id(holder.id, holder.salt)
@@ -203,7 +203,7 @@ def _merge(tx: Transaction, holder: Known, new: NewMessage) -> Sent | None:
     return Sent(id, new.topic, holder.due, "merged")
 
 
-def _replace(tx: Transaction, holder: Known, new: NewMessage, when: DueTime, now: int) -> Sent:
+def _replace(tx: Transaction, holder: Known, new: NewMessage, when: Planned, now: int) -> Sent:
     later = new.if_exists == "later"
     if new.max_wait is not None:
         attempt, headers = tx.sql.one("told", {"id": holder.id})

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from bide.core.times import DueTime
+from bide.core.times import Planned
 from bide.engines.base import Claimed, End, Stored, claim_time
 from bide.engines.stored import UNREADABLE, read_headers
 from bide.types import State
@@ -37,8 +37,8 @@ class Known(NamedTuple):
     instant: int | None
 
     @property
-    def planned(self) -> DueTime:
-        return DueTime(self.due, self.since, bool(self.instant))
+    def planned(self) -> Planned:
+        return Planned(self.due, self.since, bool(self.instant))
 
 
 class Delivered(NamedTuple):
@@ -102,12 +102,12 @@ def by_priority(levels: Sequence[list[tuple[Any, ...]]], count: int) -> list[tup
     return ordered
 
 
-def since_of(when: DueTime) -> int | None:
+def since_of(when: Planned) -> int | None:
     """As it is stored: only if it is not the due time."""
     return None if when.since == when.due else when.since
 
 
-def instant_of(when: DueTime) -> int | None:
+def instant_of(when: Planned) -> int | None:
     return 1 if when.instant else None
 
 

@@ -11,7 +11,8 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import MAX_BATCH, Capabilities, Ref, Stored, error_of_each
+from bide.engines.base import MAX_BATCH, Capabilities, Ref, Stored
+from bide.engines.each import error_of_each
 from bide.errors import BadMessage, BideError, EngineError, OutcomeUnknown, QueueFull, Unsupported
 from bide.queue import outbox
 from bide.queue.aio.outbox_messages import LEASE, AsyncOutboxMessages, Bring

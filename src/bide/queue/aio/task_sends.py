@@ -72,7 +72,7 @@ class AsyncAnySends(AsyncNamed[P, R]):
         return await self._session.put_many(self._messages.many(arguments, self._options), connection, wait=patience)
 
 
-class AsyncTaskSends(AsyncAnySends[P, R]):
+class AsyncSends(AsyncAnySends[P, R]):
     """Of a task whose function is called for each message."""
 
     async def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
@@ -96,7 +96,7 @@ class AsyncTaskSends(AsyncAnySends[P, R]):
         return await self._send_many(arguments, wait)
 
 
-class AsyncKeepingSends(AsyncTaskSends[P, R]):
+class AsyncKeepingSends(AsyncSends[P, R]):
     """Of a task with keep=. The session sees to it that what was sent can be asked for its result."""
 
     async def send(self, *args: P.args, **kwargs: P.kwargs) -> AsyncTaskSent[R]:

@@ -9,7 +9,7 @@ from bide.engines.base import Move, NewMessage, Ref, Stored
 from bide.errors import BadOption
 from bide.queue.deliveries import PLANNED, planned_of
 from bide.queue.envelope import Envelope
-from bide.queue.schedules.definition import Planned
+from bide.queue.schedules.definition import PlannedSchedule
 from bide.queue.schedules.records import (
     ANNOUNCED,
     TIMING,
@@ -36,7 +36,7 @@ class Actions(NamedTuple):
 
 
 def announced(
-    planned: Planned,
+    planned: PlannedSchedule,
     what: Kept,
     pending: Stored | None,
     now: int,

@@ -14,7 +14,7 @@ from bide.queue.tasks.definition import Definition
 from bide.types import Duration
 
 
-class Planned(NamedTuple):
+class PlannedSchedule(NamedTuple):
     """A schedule that is written in this application."""
 
     schedule: Schedule
@@ -33,7 +33,7 @@ class Schedules:
     """The schedules of a queue, sync and async, by name."""
 
     def __init__(self) -> None:
-        self._by_name: dict[str, Planned] = {}
+        self._by_name: dict[str, PlannedSchedule] = {}
 
     def add(self, name: str | None, definition: Definition, timing: Timing) -> None:
         name = definition.topic if name is None else options.topic(name)
@@ -45,17 +45,17 @@ class Schedules:
         if definition.arguments.needed:
             needed = ", ".join(sorted(definition.arguments.needed))
             raise ConfigError(f"{definition.name}() needs {needed}, and a schedule gives no arguments: give them defaults.")
-        self._by_name[name] = Planned(schedule_of(name, timing), definition)
+        self._by_name[name] = PlannedSchedule(schedule_of(name, timing), definition)
 
     def refuse_below(self, function: object) -> None:
         """Refuse a function that has a schedule already: its schedule would send the task below, without the options above."""
         if any(each.definition is getattr(function, "definition", None) for each in self._by_name.values()):
             raise ConfigError("Write @queue.every above @queue.task: what is written above is not said of the task below it.")
 
-    def get(self, name: str) -> Planned | None:
+    def get(self, name: str) -> PlannedSchedule | None:
         return self._by_name.get(name)
 
-    def __iter__(self) -> Iterator[Planned]:
+    def __iter__(self) -> Iterator[PlannedSchedule]:
         return iter(list(self._by_name.values()))
 
     def __len__(self) -> int:

@@ -19,7 +19,7 @@ from bide.errors import BadMessage, ConfigError
 from bide.logs import Log
 from bide.queue.deliveries import PLANNED, planned_of
 from bide.queue.envelope import Envelope
-from bide.queue.schedules.definition import Planned, schedule_of
+from bide.queue.schedules.definition import PlannedSchedule, schedule_of
 
 T = TypeVar("T")
 _log = Log("bide.schedules")
@@ -128,7 +128,7 @@ def name_of(stored: Stored) -> str | None:
     return None if stored.key is None or " " in stored.key else stored.key
 
 
-def announcement(planned: Planned, before: Kept) -> NewMessage:
+def announcement(planned: PlannedSchedule, before: Kept) -> NewMessage:
     body = msgspec.json.encode(ScheduleRecord(planned.topic, planned.schedule.timing))
     headers = _headers(before.called, before.begun)
     return NewMessage(TOPIC, body, ANNOUNCED, key=planned.name, if_exists="replace", headers=headers)
@@ -203,7 +203,7 @@ def stands_for(pending: Stored | None, instant: Instant) -> bool:
     return was_called or (planned_of(pending.headers) or 0) <= instant.planned
 
 
-def in_force(name: str, own: Planned | None, what: Kept) -> Schedule | None:
+def in_force(name: str, own: PlannedSchedule | None, what: Kept) -> Schedule | None:
     """The schedule as it is to be followed now: as announced, or as it is written here; None when it has ended."""
     known = [] if what.record is None else [what.record.timing]
     known += [] if own is None else [own.schedule.timing]

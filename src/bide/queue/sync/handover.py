@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from bide.core.formats import plural
-from bide.engines.base import Claim, Claimed, End, error_of_each
+from bide.engines.base import Claim, Claimed, End
+from bide.engines.each import error_of_each
 from bide.engines.guard.hooks import BadHook
 from bide.engines.sync import Engine
 from bide.errors import BadBody, BadMessage, BideError, OutcomeUnknown, QueueFull, Unsupported

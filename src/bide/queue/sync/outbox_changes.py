@@ -10,7 +10,8 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from bide.engines.base import MAX_BATCH, Capabilities, Ref, Stored, error_of_each
+from bide.engines.base import MAX_BATCH, Capabilities, Ref, Stored
+from bide.engines.each import error_of_each
 from bide.engines.sync import Engine
 from bide.errors import BadMessage, BideError, EngineError, OutcomeUnknown, QueueFull, Unsupported
 from bide.queue import outbox

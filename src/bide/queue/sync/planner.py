@@ -11,7 +11,7 @@ from bide.errors import EngineError, Unsupported
 from bide.logs import Log
 from bide.queue.batching import joined
 from bide.queue.schedules.announcements import SILENT, Actions, announced, plan
-from bide.queue.schedules.definition import Planned
+from bide.queue.schedules.definition import PlannedSchedule
 from bide.queue.schedules.records import (
     ANNOUNCED,
     REFS,
@@ -98,14 +98,14 @@ class Planner:
             found += self._engine.get([Ref(topic=topic, key=key_of(name)) for name, topic in some])
         return found
 
-    def announce(self, schedules: Iterable[Planned], *, begins: bool) -> None:
+    def announce(self, schedules: Iterable[PlannedSchedule], *, begins: bool) -> None:
         """Say that these are in use for the next ten minutes, and see that the next instant of each is planned.
 
         A part of the engine that does not answer holds up only the schedules that need it. `begins` counts until a schedule
         has been announced.
         """
         now = self.now()
-        by_parts: dict[Hashable, list[Planned]] = {}
+        by_parts: dict[Hashable, list[PlannedSchedule]] = {}
         for each in schedules:
             concerned = [*refs(each.name), Ref(topic=each.topic, key=key_of(each.name))]
             by_parts.setdefault(joined(map(self._engine.part_of, concerned)), []).append(each)
@@ -115,14 +115,14 @@ class Planner:
             if isinstance(answer, Exception):
                 raise answer
 
-    def restore(self, schedules: Iterable[Planned]) -> None:
+    def restore(self, schedules: Iterable[PlannedSchedule]) -> None:
         """Have the next instants planned of those whose message is gone: somebody may have cancelled it."""
         every = list(schedules)
         found = self.pending([(each.name, each.topic) for each in every])
         if gone := [each for each, pending in zip(every, found, strict=True) if pending is None]:
             self.announce(gone, begins=False)
 
-    def _announce(self, some: Sequence[Planned], now: int, *, begins: bool) -> None:
+    def _announce(self, some: Sequence[PlannedSchedule], now: int, *, begins: bool) -> None:
         whats = self.kept([planned.name for planned in some])
         pending = self.pending([(planned.name, planned.topic) for planned in some])
         moved = {

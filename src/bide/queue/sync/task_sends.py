@@ -72,7 +72,7 @@ class AnySends(Named[P, R]):
         return self._session.put_many(self._messages.many(arguments, self._options), connection, wait=patience)
 
 
-class TaskSends(AnySends[P, R]):
+class Sends(AnySends[P, R]):
     """Of a task whose function is called for each message."""
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
@@ -96,7 +96,7 @@ class TaskSends(AnySends[P, R]):
         return self._send_many(arguments, wait)
 
 
-class KeepingSends(TaskSends[P, R]):
+class KeepingSends(Sends[P, R]):
     """Of a task with keep=. The session sees to it that what was sent can be asked for its result."""
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> TaskSent[R]:

@@ -10,7 +10,7 @@ from bide.testing.contract.bench import LEASE, Bench, needs
 from bide.testing.contract.claim import COMES_BACK
 
 
-class BeganContract:
+class Began:
     async def test_began_tells_when_the_first_attempt_began(self, bench: Bench) -> None:
         # Given a message that comes back without anybody having begun with it
         sent = await bench.put("mail", max_attempts=9)
@@ -83,7 +83,7 @@ async def _claimed(bench: Bench) -> Claimed:
     return message
 
 
-class TracesContract:
+class Traces:
     @needs("traces", "lookup", "dead")
     async def test_records_of_failed_attempts_are_kept_with_the_message(self, bench: Bench) -> None:
         # Given a message that fails three times: its records are there whatever state it is in

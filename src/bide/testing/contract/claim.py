@@ -13,7 +13,7 @@ def _id(message: Claimed) -> str:
     return message.id
 
 
-class ClaimContract:
+class Claiming:
     async def test_a_message_is_never_handed_out_early(self, bench: Bench) -> None:
         delays = [4_000, 1_000, 3_000, 2_000]
         await bench.put_all(*(NewMessage("mail", b"%d" % delay, delay=delay) for delay in delays))
@@ -180,7 +180,7 @@ class ClaimContract:
         assert (await bench.look("news", limit=5)).next_due is None
 
 
-class OrderContract:
+class Order:
     """No topic and no priority starves."""
 
     @needs("inspect")

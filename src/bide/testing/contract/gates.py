@@ -47,7 +47,7 @@ async def recall(bench: Bench) -> list[str]:
     raise AssertionError("recall asks for more without end")
 
 
-class GatesContract:
+class Gating:
     @needs("gates")
     async def test_gates_of_one_name_in_two_namespaces_are_two_gates(self, bench: Bench) -> None:
         other = await bench.another(namespace="other")

@@ -25,7 +25,7 @@ def _id(stored: Stored | None) -> str:
     return stored.id
 
 
-class InspectionContract:
+class Inspecting:
     @needs("lookup")
     async def test_get_tells_what_is_stored(self, bench: Bench) -> None:
         named = ({"key": "k"} if bench.can.keys else {}) | ({"level": 2} if bench.can.priority else {})

@@ -5,7 +5,7 @@ from bide.testing.contract.bench import Bench, bodies, needs
 from bide.types import CancelResult
 
 
-class KeysContract:
+class Keys:
     @needs("keys")
     async def test_keep_answers_with_the_message_that_holds_the_key(self, bench: Bench) -> None:
         first = await bench.put("mail", b"first", delay=5_000, key="k")
@@ -131,7 +131,7 @@ class KeysContract:
         assert bodies(await bench.claim("mail", limit=5)) == [b"replaced"]
 
 
-class SuccessorsContract:
+class Successors:
     @needs("keys")
     async def test_keep_and_error_answer_with_a_running_message(self, bench: Bench) -> None:
         held = await bench.running("mail", b"held", key="k")

@@ -11,7 +11,7 @@ from bide.testing.contract.bench import LEASE, WAKE_TIMEOUT, Bench, bodies, endi
 from bide.types import CancelResult, State
 
 
-class LifeContract:
+class Life:
     async def test_no_verb_on_one_topic_changes_another(self, bench: Bench) -> None:
         # Given the same messages in two topics
         key = {"key": "k"} if bench.can.keys else {}

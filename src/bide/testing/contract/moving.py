@@ -41,7 +41,7 @@ def spelled_otherwise(id: str) -> set[str]:
     return whole | near
 
 
-class MoveContract:
+class Moving:
     @needs("cancel")
     async def test_a_cancelled_message_is_never_handed_out(self, bench: Bench) -> None:
         ready, later = await bench.put_all(NewMessage("mail", b"ready"), NewMessage("mail", b"later", delay=5_000))

@@ -7,7 +7,7 @@ from bide.errors import BadTime, BideError
 from bide.testing.contract.bench import Bench, bodies, ending, needs
 
 
-class PutContract:
+class Putting:
     async def test_a_delay_counts_from_the_engine_s_now(self, bench: Bench) -> None:
         first = await bench.put("mail", b"first", delay=5_000)
         bench.move(3_000)
@@ -133,7 +133,7 @@ class PutContract:
 DAY = 86_400_000
 
 
-class PastContract:
+class Pasts:
     @needs("past", "keys", "lookup", "priority", "traces")
     async def test_a_message_may_come_with_the_attempts_that_it_has_had(self, bench: Bench) -> None:
         # Given messages due now, soon and far away, with and without a key, in all sizes

@@ -6,7 +6,7 @@ from bide.engines.base import NewMessage
 from bide.testing.contract.bench import Bench, bodies, needs
 
 
-class DebounceContract:
+class Debounce:
     @needs("keys")
     async def test_later_moves_a_message_no_further_than_its_longest_wait(self, bench: Bench) -> None:
         how: dict[str, Any] = {"key": "k", "if_exists": "later", "max_wait": 25_000}
@@ -63,7 +63,7 @@ class DebounceContract:
         assert await bench.end(again, "done") in ("done", "lost")
 
 
-class PeriodsContract:
+class Periods:
     @needs("keys")
     async def test_a_key_is_sent_once_in_its_time_whatever_becomes_of_the_message(self, bench: Bench) -> None:
         only: dict[str, Any] = {"key": "k", "unique_for": 60_000}
@@ -128,7 +128,7 @@ class PeriodsContract:
         assert {each.outcome for each in sent} == {"kept"}
 
 
-class MergeContract:
+class Merge:
     @needs("keys")
     async def test_merge_gathers_bodies_in_the_first_message(self, bench: Bench) -> None:
         how: dict[str, Any] = {"key": "k", "if_exists": "merge"}

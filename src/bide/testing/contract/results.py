@@ -39,7 +39,7 @@ async def tidy(bench: Bench) -> None:
         pass
 
 
-class ResultsContract:
+class Keeping:
     @needs("results")
     async def test_results_belong_to_their_namespace(self, bench: Bench) -> None:
         [one, other] = await sent(bench, 2)

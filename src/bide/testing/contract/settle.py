@@ -6,7 +6,7 @@ from bide.testing.contract.bench import LEASE, Bench, bodies, ending, needs
 VERDICTS: tuple[Verdict, ...] = ("done", "retry", "release", "dead")
 
 
-class SettleContract:
+class Settling:
     async def test_done_ends_a_message_for_good(self, bench: Bench) -> None:
         claimed = await bench.running("mail")
         assert await bench.end(claimed, "done") == "done"
@@ -252,7 +252,7 @@ class SettleContract:
         assert await bench.end(lost, "done") == "lost"
 
 
-class LeasesContract:
+class Leases:
     @needs("extend")
     async def test_an_extended_lease_ends_later(self, bench: Bench) -> None:
         extended = await bench.running("mail", b"extended")

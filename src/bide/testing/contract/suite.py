@@ -17,22 +17,22 @@ from bide.engines.results import Result
 from bide.engines.results.aio import AsyncResults
 from bide.engines.results.sync import Results
 from bide.engines.sync import Engine
-from bide.testing.contract.attempts import BeganContract, TracesContract
+from bide.testing.contract.attempts import Began, Traces
 from bide.testing.contract.bench import Bench, fits
-from bide.testing.contract.claim import ClaimContract, OrderContract
-from bide.testing.contract.gates import GatesContract
-from bide.testing.contract.inspection import InspectionContract
-from bide.testing.contract.keys import KeysContract, SuccessorsContract
-from bide.testing.contract.life import LifeContract
-from bide.testing.contract.moving import MoveContract
-from bide.testing.contract.put import PastContract, PutContract
-from bide.testing.contract.repeats import DebounceContract, MergeContract, PeriodsContract
-from bide.testing.contract.results import ResultsContract
-from bide.testing.contract.settle import LeasesContract, SettleContract
-from bide.testing.contract.times import ClocksContract, ExactnessContract, RatesContract
-from bide.testing.contract.topics import PauseContract, SweepContract
-from bide.testing.contract.upkeep import UpkeepContract
-from bide.testing.contract.waiting import LackingContract, WaitContract
+from bide.testing.contract.claim import Claiming, Order
+from bide.testing.contract.gates import Gating
+from bide.testing.contract.inspection import Inspecting
+from bide.testing.contract.keys import Keys, Successors
+from bide.testing.contract.life import Life
+from bide.testing.contract.moving import Moving
+from bide.testing.contract.put import Pasts, Putting
+from bide.testing.contract.repeats import Debounce, Merge, Periods
+from bide.testing.contract.results import Keeping
+from bide.testing.contract.settle import Leases, Settling
+from bide.testing.contract.times import Clocks, Exactness, Rates
+from bide.testing.contract.topics import Pausing, Sweeping
+from bide.testing.contract.upkeep import Upkeep
+from bide.testing.contract.waiting import Lacking, Waiting
 from bide.types import CancelResult, RescheduleResult, Sent, Stats
 
 
@@ -153,32 +153,32 @@ class Recoloured(AsyncEngine):
 
 @pytest.mark.asyncio
 class EngineContract(
-    LifeContract,
-    PutContract,
-    KeysContract,
-    SuccessorsContract,
-    DebounceContract,
-    MergeContract,
-    PeriodsContract,
-    PastContract,
-    ClaimContract,
-    OrderContract,
-    BeganContract,
-    TracesContract,
-    SettleContract,
-    LeasesContract,
-    MoveContract,
-    UpkeepContract,
-    WaitContract,
-    InspectionContract,
-    ClocksContract,
-    ExactnessContract,
-    SweepContract,
-    PauseContract,
-    GatesContract,
-    RatesContract,
-    ResultsContract,
-    LackingContract,
+    Life,
+    Putting,
+    Keys,
+    Successors,
+    Debounce,
+    Merge,
+    Periods,
+    Pasts,
+    Claiming,
+    Order,
+    Began,
+    Traces,
+    Settling,
+    Leases,
+    Moving,
+    Upkeep,
+    Waiting,
+    Inspecting,
+    Clocks,
+    Exactness,
+    Sweeping,
+    Pausing,
+    Gating,
+    Rates,
+    Keeping,
+    Lacking,
 ):
     """What every engine must do. A subclass sets `capabilities` and overrides `make_source`: see `bide.testing.contract`."""
 

@@ -26,7 +26,7 @@ async def was_ahead(bench: Bench) -> int:
     return ahead
 
 
-class ClocksContract:
+class Clocks:
     @needs("instants")
     async def test_an_instant_is_never_handed_out_before_the_clock_has_reached_it(self, bench: Bench) -> None:
         # Given messages for an instant, sent before and after the clock was an hour ahead
@@ -206,7 +206,7 @@ def parts(dues: Iterable[int], window: Window) -> list[int]:
     return counts
 
 
-class ExactnessContract:
+class Exactness:
     @needs("inspect")
     async def test_counts_of_a_large_topic_are_exact(self, bench: Bench) -> None:
         large = await crowded(bench)
@@ -268,7 +268,7 @@ async def spend(bench: Bench, want: int = 1, *, count: int = 3, window: int = 1_
     return spent.at
 
 
-class RatesContract:
+class Rates:
     @needs("gates")
     async def test_no_window_holds_more_than_its_count(self, bench: Bench) -> None:
         at: list[int] = []

@@ -11,7 +11,7 @@ from bide.testing.contract.bench import LEASE, Bench, bodies, needs
 from bide.types import State
 
 
-class SweepContract:
+class Sweeping:
     @needs("dead", "attempts")
     async def test_a_requeued_message_has_all_its_attempts_again(self, bench: Bench) -> None:
         claimed = await bench.running("mail", b"body", max_attempts=2, headers={"a": "1"})
@@ -200,7 +200,7 @@ class SweepContract:
         assert await bench.end(held, "done") == "done"
 
 
-class PauseContract:
+class Pausing:
     @needs("pause")
     async def test_a_paused_topic_hands_out_nothing_and_tells_no_time(self, bench: Bench) -> None:
         for topic in ("mail", "news"):

@@ -4,7 +4,7 @@ from bide.engines.base import NewMessage
 from bide.testing.contract.bench import LEASE, ROUNDS, Bench, bodies, needs
 
 
-class UpkeepContract:
+class Upkeep:
     async def test_a_message_whose_lease_has_ended_comes_back(self, bench: Bench) -> None:
         first = await bench.running("mail", b"body", max_attempts=3)
         bench.move(LEASE - 1_000)

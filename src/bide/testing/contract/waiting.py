@@ -19,7 +19,7 @@ async def refuses_to_put(bench: Bench, **options: Any) -> None:
     assert await bench.claim("mail", limit=5) == []
 
 
-class LackingContract:
+class Lacking:
     @lacks("cancel")
     async def test_without_cancel_nothing_is_cancelled_or_moved(self, bench: Bench) -> None:
         sent = await bench.put("mail", delay=1_000)
@@ -165,7 +165,7 @@ class LackingContract:
         assert await bench.end(held, "done") == "done"
 
 
-class WaitContract:
+class Waiting:
     async def test_wait_ends_at_its_timeout(self, bench: Bench) -> None:
         sleeper = await bench.sleeper("mail")
         await asyncio.wait_for(bench.engine.wait(["mail"], MOMENT), WAKE_TIMEOUT)

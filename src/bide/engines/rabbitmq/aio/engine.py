@@ -24,8 +24,8 @@ from bide.engines.base import (
     Swept,
     Tended,
     Window,
-    keep_each,
 )
+from bide.engines.each import keep_each
 from bide.engines.rabbitmq.aio import topology
 from bide.engines.rabbitmq.aio.clock import AsyncBrokerClock
 from bide.engines.rabbitmq.aio.dead_letters import AsyncDeadLetters, AsyncLost

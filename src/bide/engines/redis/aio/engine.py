@@ -34,7 +34,7 @@ from bide.engines.redis.aio.batches import AsyncShardBatches
 from bide.engines.redis.aio.gates import AsyncRedisGates
 from bide.engines.redis.aio.looks import AsyncLooks
 from bide.engines.redis.aio.results import AsyncRedisResults
-from bide.engines.redis.aio.sends import AsyncSends
+from bide.engines.redis.aio.sends import AsyncShardSends
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.aio.shards import AsyncShards
 from bide.engines.redis.aio.wakeup import WAKEUPS, AsyncWakeup
@@ -53,7 +53,7 @@ NEAR = 0.05  # seconds: a sleep that ends this close to a due time ends to the m
 
 class AsyncRedis(AsyncEngine):
     _around: AsyncAround  # while it is open
-    _sends: AsyncSends  # the same
+    _sends: AsyncShardSends  # the same
     _batches: AsyncShardBatches  # the same
 
     def __init__(self, namespace: Namespace, capabilities: Capabilities) -> None:
@@ -81,7 +81,7 @@ class AsyncRedis(AsyncEngine):
                 await shards.disconnect()
                 raise
             self._shards = shards
-            self._around, self._sends = AsyncAround(self._me, shards), AsyncSends(self._namespace, shards)
+            self._around, self._sends = AsyncAround(self._me, shards), AsyncShardSends(self._namespace, shards)
             self._batches = AsyncShardBatches(self._namespace, shards)
             self._wakeup = wakeup
             if shards.only is None:

@@ -36,7 +36,7 @@ from bide.engines.redis.sync.batches import ShardBatches
 from bide.engines.redis.sync.gates import RedisGates
 from bide.engines.redis.sync.looks import Looks
 from bide.engines.redis.sync.results import RedisResults
-from bide.engines.redis.sync.sends import Sends
+from bide.engines.redis.sync.sends import ShardSends
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
 from bide.engines.redis.sync.wakeup import WAKEUPS, Wakeup
@@ -53,7 +53,7 @@ NEAR = 0.05  # seconds: a sleep that ends this close to a due time ends to the m
 
 class Redis(Engine):
     _around: Around  # while it is open
-    _sends: Sends  # the same
+    _sends: ShardSends  # the same
     _batches: ShardBatches  # the same
 
     def __init__(self, namespace: Namespace, capabilities: Capabilities) -> None:
@@ -81,7 +81,7 @@ class Redis(Engine):
                 shards.disconnect()
                 raise
             self._shards = shards
-            self._around, self._sends = Around(self._me, shards), Sends(self._namespace, shards)
+            self._around, self._sends = Around(self._me, shards), ShardSends(self._namespace, shards)
             self._batches = ShardBatches(self._namespace, shards)
             self._wakeup = wakeup
             if shards.only is None:

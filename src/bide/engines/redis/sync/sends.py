@@ -28,7 +28,7 @@ BYTES = 1_000_000  # a second, that are sent to a slow server
 TURNS = 8  # names a shard that are tried for one that leads to a shard which answers
 
 
-class Sends:
+class ShardSends:
     """Each send is planned by how messages are spread, as far as is known. If that changes meanwhile, it is planned anew."""
 
     def __init__(self, namespace: Namespace, shards: Shards) -> None:
