@@ -16,7 +16,7 @@ from rich.console import Console
 
 from bide.cli import demo
 from bide.cli.demo.plan import WORKER_1, plan
-from bide.cli.demo.screen import ROWS, Board, Order, Screen, percentile
+from bide.cli.demo.screen import ROWS, Board, Screen, ShownOrder, percentile
 from bide.cli.demo.verdict import Verdict, as_dict, judge
 from tests.unit.prove.book import Book
 
@@ -314,7 +314,9 @@ def test_every_day_has_its_whole_story() -> None:
 
 def test_the_screen_fits_eighty_columns() -> None:
     board = Board()
-    board.orders = {number: Order(number, "ink and pen", round(time.time() * 1000) + 4_000, 5.0) for number in range(41, 55)}
+    board.orders = {
+        number: ShownOrder(number, "ink and pen", round(time.time() * 1000) + 4_000, 5.0) for number in range(41, 55)
+    }
     board.mark(42, "paid, packed", "good")
     board.say("a line that is far too long for the room that there is beside the orders")
     console = Console(width=80, record=True, file=io.StringIO())

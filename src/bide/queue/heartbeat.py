@@ -12,7 +12,7 @@ from bide.engines.registry import Source
 from bide.engines.sync import Engine
 from bide.errors import BideError, OutcomeUnknown
 from bide.logs import Log
-from bide.queue.leases import BEATS, Asked, Beat, Began, ClaimBeat, Lease, Part, Places, parts
+from bide.queue.leases import BEATS, Asked, Beat, ClaimBeat, ClaimBegan, Lease, Part, Places, parts
 
 _log = Log("bide.heartbeat")
 IDLE = 1.0  # seconds that the thread stays when it holds nothing
@@ -45,11 +45,11 @@ class Heartbeat:
         """The engine has told its time."""
         self.seen, self._heard = max(self.seen, now), time.monotonic()
 
-    def beginning(self) -> Began:
+    def beginning(self) -> ClaimBegan:
         """Of a claim, to be given to `claimed`."""
-        return Began(time.monotonic(), self.seen, self._heard)
+        return ClaimBegan(time.monotonic(), self.seen, self._heard)
 
-    def claimed(self, now: int, began: Began, lease_ms: int) -> int:
+    def claimed(self, now: int, began: ClaimBegan, lease_ms: int) -> int:
         """When its leases end at the earliest: of a claim that began then, and was answered with the engine's time.
 
         It was made since it began, unless the engine's clock was set forward: then it may have been made before that. What

@@ -186,7 +186,7 @@ def parts(beats: list[Beat]) -> list[Part]:
     return found
 
 
-class Began(NamedTuple):
+class ClaimBegan(NamedTuple):
     """When a claim began."""
 
     at: float  # monotonic

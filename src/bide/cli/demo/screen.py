@@ -37,7 +37,7 @@ class Event(NamedTuple):
 
 
 @dataclass
-class Order:
+class ShownOrder:
     number: int
     item: str
     due: int  # when it will be cancelled, in ms of the engine's clock
@@ -50,7 +50,7 @@ class Board:
     """`on_event` is called with every event as it happens."""
 
     def __init__(self, on_event: Callable[[Event], None] | None = None) -> None:
-        self.orders: dict[int, Order] = {}
+        self.orders: dict[int, ShownOrder] = {}
         self.events: list[Event] = []
         self.sent = self.cancelled = self.delivered = 0
         self.lateness: list[int] = []  # ms, of first deliveries
@@ -154,7 +154,7 @@ def _panel(title: str, content: Table | Group) -> Panel:
     return Panel(content, title=title, title_align="left", border_style="bright_black", height=ROWS + 2)
 
 
-def _fate(order: Order, now: float) -> Text:
+def _fate(order: ShownOrder, now: float) -> Text:
     """The time that is left to pay, or what became of the order."""
     if order.state is not None:
         return Text(order.state, STYLES[order.tone])

@@ -11,7 +11,7 @@ from typing import Unpack
 
 from bide import AsyncDelivery, AsyncQueue, CancelResult, Outgoing, Sent
 from bide.cli.demo.plan import PACKING, PLEA, Customer, DemoPlan
-from bide.cli.demo.screen import Board, Order
+from bide.cli.demo.screen import Board, ShownOrder
 from bide.engines.base import End, Settings
 from bide.engines.registry import source
 from bide.prove import AsyncRecorded, History, RecordedSource, record_engine
@@ -90,7 +90,7 @@ class Shop:
         order, window, key = customer.order, customer.window, f"order:{customer.order}"
         deadline = await self._send("order.cancel", order, delay=window, key=key)
         await self._send("order.remind", order, delay=window / 2, key=key)
-        self._board.orders[order] = Order(order, customer.item, deadline.due, window)
+        self._board.orders[order] = ShownOrder(order, customer.item, deadline.due, window)
         self._board.say(f"{order} ordered, to be paid in {window} s")
         if customer.behaviour == "forgets":
             return

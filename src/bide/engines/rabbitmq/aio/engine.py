@@ -45,7 +45,7 @@ from bide.ids import sequence
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 
-class AsyncLacking(AsyncEngine):
+class AsyncWithoutVerbs(AsyncEngine):
     """The guard refuses these before, with a sentence that names the engines that can."""
 
     async def cancel(
@@ -87,7 +87,7 @@ def _refuse() -> NoReturn:
 OPENING = 60.0  # seconds: the ladder has 1,322 bindings, which are made once
 
 
-class AsyncRabbit(AsyncLacking):
+class AsyncRabbit(AsyncWithoutVerbs):
     def __init__(
         self, address: Address, capabilities: Capabilities, names: QueueNames, holdings: Holdings, dead_for: int, dead_max: int
     ) -> None:

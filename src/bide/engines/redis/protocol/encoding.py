@@ -52,7 +52,7 @@ class MessageName(NamedTuple):
     salt: bytes
 
 
-class Life(NamedTuple):
+class MessageLife(NamedTuple):
     """What has changed since a message was sent."""
 
     due: int
@@ -200,13 +200,13 @@ def read_content(at: int, value: bytes, large: bytes) -> Content:
     return Content(flags, attempts, expires, key, {}, tail)
 
 
-def read_life(text: bytes) -> Life | None:
+def read_life(text: bytes) -> MessageLife | None:
     if not text:
         return None
     due, since, attempt, level, marks = _LIFE.unpack_from(text)
     told = text[_LIFE.size :]  # nothing, or what error_text makes
     error = told[1:].decode(errors="replace") if told else None
-    return Life(int.from_bytes(due, "big"), int.from_bytes(since, "big"), attempt, level, marks, error)
+    return MessageLife(int.from_bytes(due, "big"), int.from_bytes(since, "big"), attempt, level, marks, error)
 
 
 def flags_and_start(full: bytes) -> tuple[int, int]:
