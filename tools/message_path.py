@@ -4,8 +4,8 @@ python -m tools.message_path           draw it again
 python -m tools.message_path --check   the exit code is 1 if the drawing is out of date
 
 It starts a Redis server, and follows some messages of a plain task from the send until the engine has answered the ack. A file
-is drawn if nearly all of them meet it, so that a timer which goes off meanwhile draws nothing. Without redis-server nothing is drawn
-or checked, but not where CI is set.
+is drawn if nearly all of them meet it, so that a timer which goes off meanwhile draws nothing. Without redis-server nothing is
+drawn or checked, but not where CI is set.
 """
 
 import argparse
@@ -98,7 +98,8 @@ def usual(ways: Sequence[Sequence[str]]) -> list[str]:
     for way in ways:
         for place, file in enumerate(way):
             places.setdefault(file, []).append(place)
-    return sorted((file for file, at in places.items() if 4 * len(at) > 3 * len(ways)), key=lambda file: median_low(places[file]))
+    nearly_all = [file for file, at in places.items() if 4 * len(at) > 3 * len(ways)]
+    return sorted(nearly_all, key=lambda file: median_low(places[file]))
 
 
 def folders(files: Iterable[str]) -> Mapping[str, list[str]]:
