@@ -167,7 +167,7 @@ def main(arguments: list[str], root: Path = ROOT, pages: dict[str, str] = PAGES)
         write(root, pages, names)
     found = sorted(faults(root, pages))
     if found:
-        print(*found, "CONTRIBUTING.md says how pages are kept in step.", sep="\n", file=sys.stderr)
+        print(*found, "docs/contributing/translations.md says how pages are kept in step.", sep="\n", file=sys.stderr)
         return 1
     print(f"translations: {len(pages)} pages are in step")
     return 0

@@ -7,12 +7,13 @@ coroutine that is resumed counts again, as Python does the work again. Files are
 timer that goes off meanwhile is on nobody's way.
 """
 
+import argparse
 import asyncio
 import os
 import sys
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NamedTuple
@@ -149,11 +150,12 @@ def measured(url: str | None = None) -> dict[str, Trip]:
         return asyncio.run(trips(server.url))
 
 
-def main(arguments: list[str]) -> int:
-    if len(arguments) > 1:
-        print(__doc__, file=sys.stderr)
-        return 2
-    for name, trip in measured(*arguments).items():
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.trips", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("url", metavar="URL", nargs="?", help="a Redis server, such as redis://127.0.0.1:6379/0")
+    for name, trip in measured(parser.parse_args(arguments).url).items():
         print(f"{name:28} {trip.frames:6.1f} frames a message, {trip.files:3} files")
     return 0
 

@@ -21,7 +21,7 @@ WELL = {
     "src/bide/engines/aio.py": LONG,
     "src/bide/engines/sync.py": LONG,
     "docs/reference/locks.md": "# Locks\n\n::: bide.Lock\n",
-    "CONTRIBUTING.md": "# How\n\n## Glossary\n\n| word | meaning |\n|---|---|\n| lock | what one has |\n\n## More\n\n| a |\n",
+    "docs/contributing/glossary.md": "# Glossary\n\n| word | meaning |\n|---|---|\n| lock | what one has |\n",
 }
 
 
@@ -49,7 +49,7 @@ def house(root: Path, **changes: str) -> Path:
         ),
         ({"src/bide/waiting.py": LONG}, ["modules in -ing: 1, which is 1 more than the 0 of"]),
         (
-            {"CONTRIBUTING.md": "# How\n\n## Glossary\n\n| word | b |\n|---|---|\n| a | b |\n| c | d |\n"},
+            {"docs/contributing/glossary.md": "# Glossary\n\n| word | b |\n|---|---|\n| a | b |\n| c | d |\n"},
             ["words of the glossary: 2, which"],
         ),
         ({"src/bide/waits/sync/__init__.py": "# Generated from ../aio.py by tools/unasync.py\nclass Lock: ...\n"}, []),
