@@ -111,7 +111,7 @@ class Envelope(NamedTuple):
             self._life(topic, expires_in) if expires_in is not None or self.lives else None,
             self.attempts.get(topic, options.MAX_ATTEMPTS)
             if max_attempts is None
-            else options.count(max_attempts, "max_attempts", 1_000),
+            else options.count(max_attempts, "max_attempts", options.MOST_ATTEMPTS),
             options.headers(headers) if headers else {},
             None if operation is None else options.operation(operation),
             None if key is None else sender(topic, key),

@@ -1,0 +1,121 @@
+"""The options of a send, each declared once: where it may be given, how the command line has it, what it means in a line.
+
+`bide send`, the table in docs/messages.md and what is the same for all messages of a `send_many` follow from this. Signatures
+and typed dicts are written out for editors and type checkers, the senders for other languages in SQL and Lua:
+tests/unit/test_same_options.py compares them with this.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from bide.core import options
+from bide.types import Duration, IfExists, Priority, Sent
+
+
+class Flag(NamedTuple):
+    """How `bide send` has an option."""
+
+    metavar: str | None = None
+    name: str | None = None  # if it is another than the option's
+    help: str | None = None  # if it is another than the option's
+    most: int | None = None  # of a whole number from 1 on
+
+
+class SendOption(NamedTuple):
+    """An option of `queue.send` and of a task's `options`, which have all of them."""
+
+    name: str
+    type: Any
+    help: str
+    default: Any = None
+    needs: str | None = None  # the capability without which an engine can't do it
+    later: bool = True  # `later` has it
+    each: bool = True  # in a send_many each message may have its own, in an Outgoing
+    many: bool = False  # a send_many has one for all of its messages
+    after: bool = True  # `after` and `at` of a task have it
+    foreign: bool = True  # senders in other languages have it: SQL of PostgreSQL, Lua of Redis
+    flag: Flag | None = Flag()  # None: `bide send` lacks it
+
+
+ALL: tuple[SendOption, ...] = (
+    SendOption("delay", Duration | None, "How long to wait: 90, 15m, 1h30m (ms s m h d w).", after=False, flag=Flag("TIME")),
+    SendOption("at", datetime | None, "Exact time: 2030-01-15T09:00:00+01:00.", after=False, flag=Flag("TIMESTAMP")),
+    SendOption("key", str | None, "Your name for the message until it ends.", needs="keys", flag=Flag("KEY")),
+    SendOption("if_exists", IfExists, "What to do if a message has the key already.", "keep", needs="keys"),
+    SendOption(
+        "max_wait",
+        Duration | None,
+        "With --if-exists later: due at the latest this long after the first send.",
+        needs="keys",
+        flag=Flag("TIME"),
+    ),
+    SendOption(
+        "unique_for",
+        Duration | None,
+        "With --key: send nothing if one was sent with it in this time.",
+        needs="keys",
+        flag=Flag("TIME"),
+    ),
+    SendOption("priority", Priority, "Priority among messages that are due.", "normal", needs="priority"),
+    SendOption(
+        "expires_in",
+        Duration | None,
+        "Drop the message if no worker takes it in this time after it is due.",
+        flag=Flag("TIME"),
+    ),
+    SendOption(
+        "max_attempts",
+        int | None,
+        "Maximum number of attempts. Default: 3, or fewer if the task says so.",
+        flag=Flag("N", most=options.MOST_ATTEMPTS),
+    ),
+    SendOption(
+        "headers",
+        Mapping[str, str] | None,
+        "Texts with names, which come with the message.",
+        flag=Flag("NAME=VALUE", "--header", "Header of the message. May be repeated."),
+    ),
+    SendOption(
+        "operation",
+        str | None,
+        "Sending again with this name within 10 minutes adds nothing.",
+        needs="idempotent",
+        each=False,
+        many=True,
+        flag=Flag("NAME"),
+    ),
+    SendOption(
+        "connection",
+        object | None,
+        "The connection whose transaction the send joins.",
+        needs="transactional",
+        later=False,
+        each=False,
+        many=True,
+        foreign=False,
+        flag=None,
+    ),
+    SendOption(
+        "depends_on",
+        Iterable[str | Sent] | None,
+        "Messages of tasks with keep=: this one is due when all of them are done.",
+        needs="results",
+        later=False,
+        each=False,
+        after=False,
+        foreign=False,
+        flag=None,
+    ),
+    SendOption(
+        "deadline",
+        Duration | None,
+        "With depends_on: due at the latest after this time, which is a day by default.",
+        needs="results",
+        later=False,
+        each=False,
+        after=False,
+        foreign=False,
+        flag=None,
+    ),
+)
