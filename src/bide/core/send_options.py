@@ -119,3 +119,6 @@ ALL: tuple[SendOption, ...] = (
         flag=None,
     ),
 )
+
+OF_EACH = frozenset(each.name for each in ALL if each.each)
+"""Those that each message of a send_many may have for itself."""
