@@ -5,12 +5,22 @@ and typed dicts are written out for editors and type checkers, the senders for o
 tests/unit/test_same_options.py compares them with this.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from bide.core import options
 from bide.types import Duration, IfExists, Priority, Sent
+
+
+class Carried(NamedTuple):
+    """Of an option that no engine reads: it goes with the message in a header, through every engine, to its delivery.
+
+    The envelope writes the header, for every way to send. It counts for no limit of the sender's own headers.
+    """
+
+    header: str  # begins with "bide-", so that it meets none of a user
+    text: Callable[[Any], str]  # checks what was given, and makes the text of it
 
 
 class Flag(NamedTuple):
@@ -36,6 +46,7 @@ class SendOption(NamedTuple):
     after: bool = True  # `after` and `at` of a task have it
     foreign: bool = True  # senders in other languages have it: SQL of PostgreSQL, Lua of Redis
     flag: Flag | None = Flag()  # None: `bide send` lacks it
+    carried: Carried | None = None
 
 
 ALL: tuple[SendOption, ...] = (
@@ -122,3 +133,6 @@ ALL: tuple[SendOption, ...] = (
 
 OF_EACH = frozenset(each.name for each in ALL if each.each)
 """Those that each message of a send_many may have for itself."""
+
+CARRIED: dict[str, Carried] = {each.name: each.carried for each in ALL if each.carried is not None}
+"""Those that go with the message in a header, by name."""
