@@ -26,8 +26,8 @@ class Carried(NamedTuple):
 class Flag(NamedTuple):
     """How `bide send` has an option."""
 
-    metavar: str | None = None
-    name: str | None = None  # if it is another than the option's
+    name: str
+    metavar: str | None = None  # of what has no choices
     help: str | None = None  # if it is another than the option's
     most: int | None = None  # of a whole number from 1 on
 
@@ -45,47 +45,53 @@ class SendOption(NamedTuple):
     many: bool = False  # a send_many has one for all of its messages
     after: bool = True  # `after` and `at` of a task have it
     foreign: bool = True  # senders in other languages have it: SQL of PostgreSQL, Lua of Redis
-    flag: Flag | None = Flag()  # None: `bide send` lacks it
+    flag: Flag | None = None  # None: `bide send` lacks it
     carried: Carried | None = None
 
 
 ALL: tuple[SendOption, ...] = (
-    SendOption("delay", Duration | None, "How long to wait: 90, 15m, 1h30m (ms s m h d w).", after=False, flag=Flag("TIME")),
-    SendOption("at", datetime | None, "Exact time: 2030-01-15T09:00:00+01:00.", after=False, flag=Flag("TIMESTAMP")),
-    SendOption("key", str | None, "Your name for the message until it ends.", needs="keys", flag=Flag("KEY")),
-    SendOption("if_exists", IfExists, "What to do if a message has the key already.", "keep", needs="keys"),
+    SendOption(
+        "delay", Duration | None, "How long to wait: 90, 15m, 1h30m (ms s m h d w).", after=False, flag=Flag("--delay", "TIME")
+    ),
+    SendOption("at", datetime | None, "Exact time: 2030-01-15T09:00:00+01:00.", after=False, flag=Flag("--at", "TIMESTAMP")),
+    SendOption("key", str | None, "Your name for the message until it ends.", needs="keys", flag=Flag("--key", "KEY")),
+    SendOption(
+        "if_exists", IfExists, "What to do if a message has the key already.", "keep", needs="keys", flag=Flag("--if-exists")
+    ),
     SendOption(
         "max_wait",
         Duration | None,
         "With --if-exists later: due at the latest this long after the first send.",
         needs="keys",
-        flag=Flag("TIME"),
+        flag=Flag("--max-wait", "TIME"),
     ),
     SendOption(
         "unique_for",
         Duration | None,
         "With --key: send nothing if one was sent with it in this time.",
         needs="keys",
-        flag=Flag("TIME"),
+        flag=Flag("--unique-for", "TIME"),
     ),
-    SendOption("priority", Priority, "Priority among messages that are due.", "normal", needs="priority"),
+    SendOption(
+        "priority", Priority, "Priority among messages that are due.", "normal", needs="priority", flag=Flag("--priority")
+    ),
     SendOption(
         "expires_in",
         Duration | None,
         "Drop the message if no worker takes it in this time after it is due.",
-        flag=Flag("TIME"),
+        flag=Flag("--expires-in", "TIME"),
     ),
     SendOption(
         "max_attempts",
         int | None,
         "Maximum number of attempts. Default: 3, or fewer if the task says so.",
-        flag=Flag("N", most=options.MOST_ATTEMPTS),
+        flag=Flag("--max-attempts", "N", most=options.MOST_ATTEMPTS),
     ),
     SendOption(
         "headers",
         Mapping[str, str] | None,
         "Texts with names, which come with the message.",
-        flag=Flag("NAME=VALUE", "--header", "Header of the message. May be repeated."),
+        flag=Flag("--header", "NAME=VALUE", "Header of the message. May be repeated."),
     ),
     SendOption(
         "operation",
@@ -94,7 +100,7 @@ ALL: tuple[SendOption, ...] = (
         needs="idempotent",
         each=False,
         many=True,
-        flag=Flag("NAME"),
+        flag=Flag("--operation", "NAME"),
     ),
     SendOption(
         "connection",
@@ -105,7 +111,6 @@ ALL: tuple[SendOption, ...] = (
         each=False,
         many=True,
         foreign=False,
-        flag=None,
     ),
     SendOption(
         "depends_on",
@@ -116,7 +121,6 @@ ALL: tuple[SendOption, ...] = (
         each=False,
         after=False,
         foreign=False,
-        flag=None,
     ),
     SendOption(
         "deadline",
@@ -127,7 +131,6 @@ ALL: tuple[SendOption, ...] = (
         each=False,
         after=False,
         foreign=False,
-        flag=None,
     ),
 )
 
