@@ -24,7 +24,7 @@ class Carried(NamedTuple):
 
 
 class Flag(NamedTuple):
-    """How `bide send` has an option."""
+    """How `bide send` has an option. Those that other commands have too are in cli/options.py."""
 
     name: str
     metavar: str | None = None  # of what has no choices
@@ -50,10 +50,8 @@ class SendOption(NamedTuple):
 
 
 ALL: tuple[SendOption, ...] = (
-    SendOption(
-        "delay", Duration | None, "How long to wait: 90, 15m, 1h30m (ms s m h d w).", after=False, flag=Flag("--delay", "TIME")
-    ),
-    SendOption("at", datetime | None, "Exact time: 2030-01-15T09:00:00+01:00.", after=False, flag=Flag("--at", "TIMESTAMP")),
+    SendOption("delay", Duration | None, 'How long to wait: 90 seconds, or "15m".', after=False, flag=Flag("--delay")),
+    SendOption("at", datetime | None, "When it is due: a datetime with a timezone.", after=False, flag=Flag("--at")),
     SendOption("key", str | None, "Your name for the message until it ends.", needs="keys", flag=Flag("--key", "KEY")),
     SendOption(
         "if_exists", IfExists, "What to do if a message has the key already.", "keep", needs="keys", flag=Flag("--if-exists")
@@ -115,7 +113,7 @@ ALL: tuple[SendOption, ...] = (
     SendOption(
         "depends_on",
         Iterable[str | Sent] | None,
-        "Messages of tasks with keep=: this one is due when all of them are done.",
+        "Messages of tasks with `keep=`: this one is due when all of them are done.",
         needs="results",
         later=False,
         each=False,
@@ -125,7 +123,7 @@ ALL: tuple[SendOption, ...] = (
     SendOption(
         "deadline",
         Duration | None,
-        "With depends_on: due at the latest after this time, which is a day by default.",
+        "With `depends_on`: due at the latest after this time, which is a day by default.",
         needs="results",
         later=False,
         each=False,
