@@ -22,6 +22,10 @@ OF_SENDERS = {"max_body"}  # what a queue in Python knows, other senders are tol
 OF_LUA = OF_SENDERS | {"format", "shards"}
 
 
+class Enough(Exception):
+    """The options have come as far as a test looks."""
+
+
 def names(which: Callable[[SendOption], object] = lambda _: True) -> set[str]:
     return {each.name for each in send_options.ALL if which(each)}
 
@@ -81,9 +85,6 @@ def test_every_option_that_is_given_reaches_the_message(verb: str, monkeypatch: 
     given: dict[str, Any] = {name: object() for name in parameters(getattr(Queue, verb))}
     reached: dict[str, Any] = {}
 
-    class Enough(Exception):
-        """The options are here."""
-
     def message(_: Envelope, topic: str, body: object, **options: Any) -> None:
         reached.update(options)
         raise Enough
@@ -131,10 +132,37 @@ def test_the_pages_on_other_languages_name_them(page: str, begin: str, more: set
     check(page, known & set(re.findall(r"`(\w+)`", " ".join(told))), names(lambda each: each.foreign) | more)
 
 
+def of_tasks() -> dict[str, tuple[Any, Any]]:
+    """The options of a task are declared by the signature of its definition."""
+    return parameters(Definition.__init__)
+
+
 @pytest.mark.parametrize("queue", [AsyncQueue, Queue])
-def test_a_task_is_defined_with_the_options_that_it_is_given(queue: Any) -> None:
-    assert parameters(queue.task) | {"topic": (str | None, None)} == parameters(Definition.__init__)
+def test_a_task_is_defined_with_the_options_that_it_is_given(queue: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parameters(queue.task) | {"topic": (str | None, None)} == of_tasks()
+    given: dict[str, Any] = {name: object() for name in of_tasks()}
+    reached: dict[str, Any] = {}
+
+    def define(_: Definition, function: Callable[..., Any], **options: Any) -> None:
+        reached.update(options)
+        raise Enough
+
+    monkeypatch.setattr(Definition, "__init__", define)
+    with pytest.raises(Enough):
+        queue("memory://").task(given.pop("topic"), **given)(print)
+    assert given | {"topic": reached["topic"]} == reached
 
 
 def test_editors_are_told_all_options_of_a_task() -> None:
-    assert TaskOptions.__optional_keys__ | OF_A_TASK == parameters(Definition.__init__).keys()
+    assert TaskOptions.__optional_keys__ | OF_A_TASK == of_tasks().keys()
+    hints = {name: kind for name, (kind, _) in of_tasks().items() if name not in OF_A_TASK}
+    assert get_type_hints(TaskOptions) == hints
+
+
+def test_the_page_on_tasks_explains_each_option() -> None:
+    _, _, table = (
+        (ROOT / "docs/tasks.md").read_text(encoding="utf-8").partition("| option | default | meaning |\n|---|---|---|\n")
+    )
+    first = [line.split("|")[1] for line in table.partition("\n\n")[0].splitlines()]
+    told = set(re.findall(r"\w+", " ".join(first)))
+    assert told == of_tasks().keys(), f"docs/tasks.md: {', '.join(sorted(told ^ of_tasks().keys()))}"
