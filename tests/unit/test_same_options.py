@@ -1,8 +1,9 @@
 """Options that are written out in several places, for editors, type checkers and other languages, are the same in each."""
 
+import contextlib
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -18,6 +19,7 @@ from bide.types import OneOptions, Outgoing, SendOptions
 ROOT = Path(__file__).resolve().parents[2]
 FOREIGN = ROOT / "src/bide/engines"
 OF_A_TASK = {"topic", "keep", "batch", "linger"}  # what kind of task it is: they are in the overloads
+DEFINITION = "queue/tasks/definition.py"
 OF_SENDERS = {"max_body"}  # what a queue in Python knows, other senders are told
 OF_LUA = OF_SENDERS | {"format", "shards"}
 
@@ -41,23 +43,28 @@ def parameters(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
     return {each.name: (hints[each.name], each.default) for each in found if each.kind is each.KEYWORD_ONLY}
 
 
-def check(place: str, has: Iterable[str], wanted: Iterable[str]) -> None:
+def check(place: str, has: Iterable[str], wanted: Iterable[str], by: str = "core/send_options.py") -> None:
     """Compare the names of options, and say which is missing where."""
     has, wanted = set(has), set(wanted)
-    assert not wanted - has, f"{place} lacks {', '.join(sorted(wanted - has))}: see core/send_options.py"
-    assert not has - wanted, f"{place} has {', '.join(sorted(has - wanted))}: declare it in core/send_options.py"
+    assert not wanted - has, f"{place} lacks {', '.join(sorted(wanted - has))}: see {by}"
+    assert not has - wanted, f"{place} has {', '.join(sorted(has - wanted))}: declare it in {by}"
+
+
+def compare(place: str, has: Mapping[str, Any], wanted: Mapping[str, Any], by: str = "core/send_options.py") -> None:
+    """Compare options with what is said of each, and say which differs where."""
+    check(place, has, wanted, by)
+    for name, said in has.items():
+        assert said == wanted[name], f"{place} has {name} as {said}, and {by} as {wanted[name]}"
 
 
 @pytest.mark.parametrize("queue", [AsyncQueue, Queue])
 def test_a_send_takes_the_options_that_are_declared(queue: Any) -> None:
-    check("queue.send", parameters(queue.send), names())
-    assert parameters(queue.send) == declared()
+    compare("queue.send", parameters(queue.send), declared())
 
 
 @pytest.mark.parametrize("queue", [AsyncQueue, Queue])
 def test_a_send_in_the_background_takes_those_that_it_can_have(queue: Any) -> None:
-    check("queue.later", parameters(queue.later), names(lambda each: each.later))
-    assert parameters(queue.later) == declared(lambda each: each.later)
+    compare("queue.later", parameters(queue.later), declared(lambda each: each.later))
 
 
 @pytest.mark.parametrize("queue", [AsyncQueue, Queue])
@@ -67,17 +74,16 @@ def test_a_send_of_many_takes_those_that_are_the_same_for_all(queue: Any) -> Non
 
 def test_each_of_many_messages_takes_those_that_it_can_have() -> None:
     fields = {each: kind for each, kind in get_type_hints(Outgoing).items() if each != "body"}
-    check("Outgoing", fields, names(lambda each: each.each))
     defaults = dict(zip(Outgoing.__struct_fields__[1:], Outgoing.__struct_defaults__[1:], strict=True))
-    assert {name: (kind, defaults[name]) for name, kind in fields.items()} == declared(lambda each: each.each)
+    compare("Outgoing", {name: (kind, defaults[name]) for name, kind in fields.items()}, declared(lambda each: each.each))
 
 
 @pytest.mark.parametrize(
     ("typed", "which"), [(SendOptions, names()), (OneOptions, names(lambda each: each.after))], ids=["options", "after and at"]
 )
 def test_a_send_of_a_task_takes_them(typed: Any, which: set[str]) -> None:
-    check(typed.__name__, typed.__optional_keys__, which)
-    assert get_type_hints(typed) == {name: kind for name, (kind, _) in declared().items() if name in which}
+    compare(typed.__name__, get_type_hints(typed), {name: kind for name, (kind, _) in declared().items() if name in which})
+    assert not typed.__required_keys__
 
 
 @pytest.mark.parametrize("verb", ["send", "later"])
@@ -92,8 +98,23 @@ def test_every_option_that_is_given_reaches_the_message(verb: str, monkeypatch: 
     monkeypatch.setattr(Envelope, "message", message)
     with Queue("memory://") as queue, pytest.raises(Enough):
         getattr(queue, verb)("t", **given)
-    check(f"What queue.{verb} hands on", reached, set(given) - {"connection"})  # the session gets this
-    assert all(reached[name] is value for name, value in given.items() if name in reached)
+    given.pop("connection", None)  # the session gets this
+    compare(f"What queue.{verb} hands on", reached, given)
+
+
+@pytest.mark.parametrize("name", sorted(send_options.OF_EACH - {"delay"} - send_options.CARRIED.keys()))
+def test_every_option_of_one_of_many_reaches_its_message(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reached: dict[str, Any] = {}
+
+    def message(_: Envelope, topic: str, body: object, **options: Any) -> None:
+        reached.update(options)
+        raise Enough
+
+    monkeypatch.setattr(Envelope, "message", message)
+    given: dict[str, Any] = {name: object()}
+    with Queue("memory://") as queue, contextlib.suppress(Enough):
+        queue.send_many("t", [Outgoing(1, **given)])
+    assert reached.get(name) is given[name], f"queue/envelope.py does not hand {name} on, of one of many messages"
 
 
 @pytest.mark.parametrize("name", ["send", "send_bytes"])
@@ -139,8 +160,8 @@ def of_tasks() -> dict[str, tuple[Any, Any]]:
 
 @pytest.mark.parametrize("queue", [AsyncQueue, Queue])
 def test_a_task_is_defined_with_the_options_that_it_is_given(queue: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert parameters(queue.task) | {"topic": (str | None, None)} == of_tasks()
-    given: dict[str, Any] = {name: object() for name in of_tasks()}
+    compare("queue.task", parameters(queue.task) | {"topic": (str | None, None)}, of_tasks(), DEFINITION)
+    topic, given = "t", {name: object() for name in of_tasks() if name != "topic"}
     reached: dict[str, Any] = {}
 
     def define(_: Definition, function: Callable[..., Any], **options: Any) -> None:
@@ -149,14 +170,14 @@ def test_a_task_is_defined_with_the_options_that_it_is_given(queue: Any, monkeyp
 
     monkeypatch.setattr(Definition, "__init__", define)
     with pytest.raises(Enough):
-        queue("memory://").task(given.pop("topic"), **given)(print)
-    assert given | {"topic": reached["topic"]} == reached
+        queue("memory://").task(topic, **given)(print)
+    compare("What queue.task hands on", reached, given | {"topic": topic}, DEFINITION)
 
 
 def test_editors_are_told_all_options_of_a_task() -> None:
-    assert TaskOptions.__optional_keys__ | OF_A_TASK == of_tasks().keys()
     hints = {name: kind for name, (kind, _) in of_tasks().items() if name not in OF_A_TASK}
-    assert get_type_hints(TaskOptions) == hints
+    compare("TaskOptions", get_type_hints(TaskOptions), hints, DEFINITION)
+    assert not TaskOptions.__required_keys__
 
 
 def test_the_page_on_tasks_explains_each_option() -> None:
@@ -164,5 +185,4 @@ def test_the_page_on_tasks_explains_each_option() -> None:
         (ROOT / "docs/tasks.md").read_text(encoding="utf-8").partition("| option | default | meaning |\n|---|---|---|\n")
     )
     first = [line.split("|")[1] for line in table.partition("\n\n")[0].splitlines()]
-    told = set(re.findall(r"\w+", " ".join(first)))
-    assert told == of_tasks().keys(), f"docs/tasks.md: {', '.join(sorted(told ^ of_tasks().keys()))}"
+    check("docs/tasks.md", re.findall(r"\w+", " ".join(first)), of_tasks(), DEFINITION)
