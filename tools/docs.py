@@ -1,5 +1,5 @@
-"""Writes the parts of the docs that are made from the code: the engines, the life of a message, the errors, the recipes,
-the ways to delay a message, the programs of the mistakes, the table of what makes a message late.
+"""Writes the parts of the docs that are made from the code: the engines, the options of a send, the life of a message, the
+errors, the recipes, the ways to delay a message, the programs of the mistakes, the table of what makes a message late.
 
 They stand between `<!-- generated: name -->` and `<!-- end -->`. With --check nothing is written: a part that is
 stale is named, and the exit code is 1.
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import bide.engines
-from bide.core import lifecycle
+from bide.core import lifecycle, send_options
 from bide.engines.base import Capabilities
 from bide.errors import BideError
 from bide.queue.aio.planner import NEEDED
@@ -91,6 +91,20 @@ def capability_table() -> str:
     return _table(rows)
 
 
+def options_table() -> str:
+    """An option of a send a line, and where it may be given beside `send`."""
+    rows = [["option of `send`", "what it does", "`later`", "`send_many`", "`bide send`", "[other languages](languages.md)"]]
+    for each in send_options.ALL:
+        says = re.sub(r"--([a-z-]+)", lambda flag: f"`{flag[1].replace('-', '_')}`", each.help)
+        many = "each its own" if each.each else "one for all" if each.many else "–"
+        rows.append([f"`{each.name}`", says, _mark(each.later), many, _mark(each.flag is not None), _mark(each.foreign)])
+    return _table(rows)
+
+
+def _mark(given: bool) -> str:
+    return "yes" if given else "–"
+
+
 def life() -> str:
     return f"```mermaid\n{lifecycle.diagram()}\n```\n"
 
@@ -149,6 +163,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "engines": engine_table,
     "capabilities": capability_table,
     "life": life,
+    "options": options_table,
     "errors": error_tree,
     "roads": partial(measured_roads, "head"),
     "rounds": partial(measured_roads, "rounds"),

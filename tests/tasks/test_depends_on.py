@@ -206,3 +206,6 @@ def test_what_can_not_be_meant_is_refused(kitchen: Kitchen) -> None:
         kitchen.do(kitchen.serve.after("1m").options(depends_on=[sent]).send())
     with pytest.raises(BadOption, match="one message"):
         kitchen.do(kitchen.serve.options(depends_on=[sent]).send_many([{}]))
+    with pytest.raises(BadOption, match="deadline= belongs to depends_on="):
+        kitchen.do(kitchen.serve.options(deadline="1m").send_many([{}]))
+    kitchen.do(kitchen.serve.options(depends_on=None, deadline=None).send_many([{}]))

@@ -1,6 +1,7 @@
 """`bide send`: one message, or one for each line of a file."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -11,10 +12,15 @@ from bide.cli.output import due, echo, echo_json, now_ms
 from bide.cli.queues import QueueOptions, complete_topics
 from bide.cli.send_lines import BodyError, parse_body, send_lines
 from bide.cli.send_records import Wanted, send_records
-from bide.core import formats
-from bide.types import IfExists, Outgoing, Priority
+from bide.core import formats, send_options
+from bide.core.send_options import OF_EACH, Flag, SendOption
+from bide.types import Duration, IfExists, Outgoing, Priority
 
 section: Section = Section("Messages")
+
+OF_RECORDS = {"if_exists", "operation"}  # options that go with messages that another queue had
+OFFERED = {each.name: (each, each.flag) for each in send_options.ALL if each.flag is not None}
+_SHARED: dict[str, Any] = {"delay": Delay, "at": At}  # with other commands
 
 _OUTCOMES = {
     "created": "",
@@ -24,6 +30,48 @@ _OUTCOMES = {
     "merged": "has this key already, and got the body at the end of its list: ",
     "duplicate": "was sent with this key not so long ago, and nothing was sent now: ",
 }
+
+
+class Chosen(dict[str, Any]):
+    """The options of a send as a command line has them: a group of `Section.command`, each an option of the command."""
+
+    _fields = tuple(OFFERED)
+    _field_defaults: Mapping[str, object] = {name: option.default for name, (option, _) in OFFERED.items()}
+
+    def __init__(self, *values: object) -> None:
+        super().__init__(zip(OFFERED, values, strict=True))
+
+    def said(self) -> set[str]:
+        """The names of those that say something."""
+        return {name for name, value in self.items() if value and value != self._field_defaults[name]}
+
+    def message(self) -> Outgoing:
+        """A message without a body."""
+        wait, instant = parse_time(self["delay"], self["at"])
+        read = {name: _read(*each, self[name]) for name, each in OFFERED.items() if name in OF_EACH and name not in _SHARED}
+        return Outgoing(delay=wait, at=instant, **read)
+
+
+def _hint(option: SendOption, flag: Flag) -> Any:
+    """The type of an option for typer, with its flag and help."""
+    kind: Any = option.type if option.type in (IfExists, Priority, int | None) else str | None
+    if option.type == Mapping[str, str] | None:
+        kind = list[str] | None
+    told = f"{flag.help or option.help} {'' if option.needs is None else lacking(option.needs)}".rstrip()
+    least = None if flag.most is None else 1
+    return Annotated[kind, typer.Option(flag.name, metavar=flag.metavar, min=least, max=flag.most, help=told)]
+
+
+def _read(option: SendOption, flag: Flag, written: Any) -> Any:
+    """What a command line says, as a send has it."""
+    if option.type == Duration | None:
+        return parse_duration(written, flag.name)
+    if option.type == Mapping[str, str] | None:
+        return dict(_header(each) for each in written or ()) or None
+    return written
+
+
+Chosen.__annotations__ = {name: _SHARED.get(name) or _hint(*each) for name, each in OFFERED.items()}
 
 
 @section.command(
@@ -60,60 +108,7 @@ def send(
     ] = None,
     *,
     text: Annotated[bool, typer.Option("--text", help="BODY, or each line, is plain text, not JSON.")] = False,
-    delay: Delay = None,
-    at: At = None,
-    key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help=f"Your name for the message until it ends. {lacking('keys')}")
-    ] = None,
-    if_exists: Annotated[
-        IfExists, typer.Option("--if-exists", help=f"What to do if a message has the key already. {lacking('keys')}")
-    ] = "keep",
-    max_wait: Annotated[
-        str | None,
-        typer.Option(
-            "--max-wait",
-            metavar="TIME",
-            help=f"With --if-exists later: due at the latest this long after the first send. {lacking('keys')}",
-        ),
-    ] = None,
-    unique_for: Annotated[
-        str | None,
-        typer.Option(
-            "--unique-for",
-            metavar="TIME",
-            help=f"With --key: send nothing if one was sent with it in this time. {lacking('keys')}",
-        ),
-    ] = None,
-    priority: Annotated[
-        Priority, typer.Option("--priority", help=f"Priority among messages that are due. {lacking('priority')}")
-    ] = "normal",
-    expires_in: Annotated[
-        str | None,
-        typer.Option(
-            "--expires-in", metavar="TIME", help="Drop the message if no worker takes it in this time after it is due."
-        ),
-    ] = None,
-    max_attempts: Annotated[
-        int | None,
-        typer.Option(
-            "--max-attempts",
-            metavar="N",
-            min=1,
-            max=1_000,
-            help="Maximum number of attempts. Default: 3, or fewer if the task says so.",
-        ),
-    ] = None,
-    header: Annotated[
-        list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Header of the message. May be repeated.")
-    ] = None,
-    operation: Annotated[
-        str | None,
-        typer.Option(
-            "--operation",
-            metavar="NAME",
-            help=f"Sending again with this name within 10 minutes adds nothing. {lacking('idempotent')}",
-        ),
-    ] = None,
+    chosen: Chosen,
     source: Annotated[
         str | None, typer.Option("--from", metavar="FILE", help="Send each line of FILE. Use - for standard input.")
     ] = None,
@@ -124,13 +119,13 @@ def send(
     dead: Annotated[bool, typer.Option("--dead", help="Without TOPIC: send dead letters, too, due now.")] = False,
     as_json: JsonLines = False,
 ) -> int:
+    operation = chosen["operation"]
     if topic is None:
-        alone = (text, delay, at, key, max_wait, unique_for, priority != "normal", expires_in, max_attempts, header)
-        if any(alone) or not (source or stdin):
+        if text or chosen.said() - OF_RECORDS or not (source or stdin):
             raise WrongUsage("Give a TOPIC; or --from FILE alone, whose lines are those of `bide list --json`.")
-        if if_exists == "merge":
+        if chosen["if_exists"] == "merge":
             raise WrongUsage("--if-exists merge gathers single bodies: messages that another queue had are sent as they were.")
-        return send_records(options, source or "-", Wanted(leased, dead, if_exists, operation), as_json=as_json)
+        return send_records(options, source or "-", Wanted(leased, dead, chosen["if_exists"], operation), as_json=as_json)
     if topic == "-" and body is None:
         raise WrongUsage(
             "Give a TOPIC before -, which reads one body per line; or --from - alone, with lines of `bide list --json`."
@@ -138,22 +133,10 @@ def send(
     if leased or dead:
         raise WrongUsage("--leased and --dead are for lines of `bide list --json`: leave TOPIC out.")
     file = _file_of_bodies(body, source, stdin=stdin)
-    wait, instant = parse_time(delay, at)
-    message = Outgoing(
-        delay=wait,
-        at=instant,
-        key=key,
-        if_exists=if_exists,
-        priority=priority,
-        expires_in=parse_duration(expires_in, "--expires-in"),
-        max_attempts=max_attempts,
-        headers=dict(_header(each) for each in header or ()) or None,
-        max_wait=parse_duration(max_wait, "--max-wait"),
-        unique_for=parse_duration(unique_for, "--unique-for"),
-    )
+    message = chosen.message()
     if file is None:
         return _send_one(options, topic, _with_body(message, body, text=text), operation, as_json=as_json)
-    if key is not None:
+    if message.key is not None:
         raise WrongUsage("Only one message can have a key. Leave --key out to send many.")
     return send_lines(options, topic, file, message, operation, text=text, as_json=as_json)
 

@@ -12,7 +12,8 @@ from bide.types import IfExists, Priority, State
 
 T = TypeVar("T")
 
-MAX_ATTEMPTS = 3
+MAX_ATTEMPTS = 3  # unless somebody says otherwise
+MOST_ATTEMPTS = 1_000
 PRIORITIES: tuple[Priority, ...] = get_args(Priority)
 NORMAL = PRIORITIES.index("normal")
 _IF_EXISTS: tuple[IfExists, ...] = get_args(IfExists)

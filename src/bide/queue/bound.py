@@ -10,10 +10,11 @@ from msgspec.structs import fields, replace
 
 from bide.core.codec import Encoded, decode, encode
 from bide.core.options import MAX_ATTEMPTS
+from bide.core.send_options import OF_EACH
 from bide.engines.base import NewMessage
 from bide.errors import BadBody, BadMessage, BadOption
 from bide.queue.aio.session import AsyncSession
-from bide.queue.envelope import Envelope
+from bide.queue.envelope import Envelope, refuse_times
 from bide.queue.sync.session import Session
 from bide.queue.tasks.arguments import Unfit
 from bide.queue.tasks.definition import Definition
@@ -21,7 +22,6 @@ from bide.queue.tasks.habits import ATTRIBUTES, SENDS, no_option
 from bide.queue.topic_rules import shorter
 from bide.types import Duration, OneOptions, Outgoing, SendOptions
 
-_SAME_FOR_MANY = ("operation", "connection")
 _UNSAID = {each.name: each.default for each in fields(Outgoing) if each.name != "body"}
 
 
@@ -67,7 +67,9 @@ class TaskMessages:
             )
         if options.get("depends_on") is not None:
             raise BadOption("depends_on= is for one message: send each of them with send().")
-        own: dict[str, Any] = {name: value for name, value in options.items() if name not in _SAME_FOR_MANY}
+        if options.get("deadline") is not None:
+            refuse_times(None, options.get("delay"), options.get("at"), options.get("if_exists", "keep"))
+        own: dict[str, Any] = {name: value for name, value in options.items() if name in OF_EACH}
         items = []
         for place, each in enumerate(arguments):
             try:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from bide.core import options
 from bide.core.codec import Codec, Encoded, Json, decode, encode
+from bide.core.send_options import CARRIED
 from bide.core.times import bounded_instant_ms, duration_ms, life_ms
 from bide.engines.base import MAX_BATCH, Move, NewMessage, Ref, Stored
 from bide.engines.if_exists import listed
@@ -91,8 +92,12 @@ class Envelope(NamedTuple):
         connection: object | None = None,  # an option of a send, for whoever sends the message
         depends_on: Iterable[str | Sent] | None = None,
         deadline: Duration | None = None,
+        **carried: object,
     ) -> NewMessage:
-        """One message, checked. What most sends leave out costs no call."""
+        """One message, checked. What most sends leave out costs no call.
+
+        `carried`: options that go with the message in a header, as core/send_options.py declares them.
+        """
         if depends_on is not None or deadline is not None:
             refuse_times(depends_on, delay, at, if_exists)
             delay = DEADLINE if deadline is None else deadline
@@ -111,13 +116,16 @@ class Envelope(NamedTuple):
             self._life(topic, expires_in) if expires_in is not None or self.lives else None,
             self.attempts.get(topic, options.MAX_ATTEMPTS)
             if max_attempts is None
-            else options.count(max_attempts, "max_attempts", 1_000),
+            else options.count(max_attempts, "max_attempts", options.MOST_ATTEMPTS),
             options.headers(headers) if headers else {},
             None if operation is None else options.operation(operation),
             None if key is None else sender(topic, key),
         )
         if max_attempts == options.MAX_ATTEMPTS != self.attempts.get(topic):  # else it would be as if nothing was said
             new = replace(new, headers={**new.headers, ATTEMPTS: str(max_attempts)})
+        for name, value in carried.items():
+            if value is not None:
+                new = with_carried(new, name, value)
         if max_wait is None and unique_for is None and depends_on is None and if_exists != "merge":
             return new
         return self._with_rest(new, max_wait, unique_for, depends_on)
@@ -189,11 +197,26 @@ class Envelope(NamedTuple):
                         unique_for=item.unique_for,
                     )
                     made.append(one)
+                if CARRIED and isinstance(item, Outgoing):
+                    made[-1] = _with_all_carried(made[-1], item)
             except BadMessage as error:
                 raise type(error)(f"Item {place}: {error}") from error
         if operation is None:
             return made
         return [replace(new, operation=f"{operation}#{place}") for place, new in enumerate(made)]
+
+
+def with_carried(new: NewMessage, name: str, value: object) -> NewMessage:
+    """With an option that goes with the message in a header."""
+    header, text = CARRIED[name]
+    return replace(new, headers={**new.headers, header: text(value)})
+
+
+def _with_all_carried(new: NewMessage, item: Outgoing) -> NewMessage:
+    for name in CARRIED:
+        if (value := getattr(item, name, None)) is not None:
+            new = with_carried(new, name, value)
+    return new
 
 
 def _only_waits(item: Outgoing) -> bool:

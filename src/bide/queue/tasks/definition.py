@@ -150,7 +150,7 @@ class Definition:
         self.name: str = f"{module_of(function)}.{name_of(function)}"
         self.topic: str = options.topic(self.name if topic is None else topic)
         self.topics: tuple[str, ...] = options.topics((self.topic, *aliases))
-        self.max_attempts: int = options.count(max_attempts, "max_attempts", 1_000)
+        self.max_attempts: int = options.count(max_attempts, "max_attempts", options.MOST_ATTEMPTS)
         self.backoff: Backoff = _backoff(backoff)
         self.timeout: float | None = None if timeout is None else _timeout(timeout)
         self.is_async: bool = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
