@@ -222,7 +222,7 @@ class AsyncReceiver:
 
     def keep(self, place: AsyncPlace, lease_ms: int, until: int, held: set[Hold], freed: AsyncSignal) -> None:
         """Renew the leases of these deliveries, which don't end before `until`, as long as they are out."""
-        deliveries = list(place)
+        deliveries = [each._internals for each in list(place)]
         if not deliveries:
             return
 
@@ -273,7 +273,7 @@ class AsyncListening:
         """The next one that is still held. A close may take some out meanwhile, and then raises Unavailable."""
         while True:
             with suppress(IndexError):
-                while (delivery := self._fresh.popleft()).hold not in self._held:
+                while (delivery := self._fresh.popleft())._internals.hold not in self._held:
                     pass
                 return delivery
             await self._bring()
