@@ -159,8 +159,8 @@ class Internals:
     kept: Callable[[Hold, int], int] | None = None  # of a lease that is renewed: for how long it is to be extended
     at_work: float | None = None  # since when, by time.monotonic(), if somebody listens to events
     returned: Any = None  # by its handler, of tasks that keep it
-    on_drop: Callable[[], None] | None = None
-    _on_end: Callable[[], None] | None = None
+    on_end: Callable[[], object] | None = None  # called once, when it ends
+    on_drop: Callable[[], object] | None = None  # called if it is dropped without being ended, in any thread: it takes no lock
 
     def __init__(self, claimed: Claimed, body: Any, now: int, longest: int) -> None:
         """`body`: UNREAD to decode it when somebody asks. `longest`: the longest delay that the engine takes."""
@@ -213,17 +213,10 @@ class Internals:
         attempts = self.most if verdict == "retry" and self.most > claimed.max_attempts else None
         return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error, aside, began, trace, attempts, noted)
 
-    def on_end(self, tell: Callable[[], None], dropped: Callable[[], None]) -> None:
-        """Call `tell` once when this delivery ends, or `dropped` if it is dropped without being ended.
-
-        The garbage collector calls `dropped`, in any thread and at any time, so it must take no lock.
-        """
-        self._on_end, self.on_drop = tell, dropped
-
     def mark_ended(self) -> None:
         """Mark the delivery as ended or lost, so that its lease is no longer renewed."""
         self.ended = True
-        on_end, self._on_end, self.on_drop = self._on_end, None, None
+        on_end, self.on_end, self.on_drop = self.on_end, None, None
         if on_end is not None:
             on_end()
 

@@ -222,7 +222,7 @@ class Handling:
         delivery = self.delivery
         if not self.task.is_async and self._sync_delivery is None:
             self._sync_delivery = self.taken.in_sync(delivery)
-        internals(delivery).on_end(self.taken.unkept(delivery), _nothing)
+        internals(delivery).on_end = self.taken.unkept(delivery)
         return self._sync_delivery or delivery
 
 
@@ -329,4 +329,4 @@ def about(delivery: Any) -> dict[str, Any]:
 
 
 def _nothing() -> None:
-    """The worker itself ends what its handler drops."""
+    """No lease is renewed."""

@@ -236,7 +236,8 @@ class Receiver:
         held.update(holds)
         for delivery, hold in zip(deliveries, holds, strict=True):
             delivery.kept = functools.partial(self._heartbeat.extended, beat)
-            delivery.on_end(functools.partial(end, hold), functools.partial(self._heartbeat.drop, beat, hold))
+            delivery.on_end = functools.partial(end, hold)
+            delivery.on_drop = functools.partial(self._heartbeat.drop, beat, hold)
         self._heartbeat.add(beat)
 
     def see_to_leases(self) -> None:
