@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bide import Queue
+from bide.queue.deliveries import internals
 
 BIDE = [sys.executable, "-m", "bide"]
 TIMEOUT = 30.0
@@ -116,7 +117,7 @@ def buried(queue: Queue, topic: str, count: int = 1, *, error: str = "no such or
     """So many dead letters, at most 1,000."""
     ids = [each.id for each in queue.send_many(topic, [{"order": number} for number in range(count)])]
     taken = queue.receive(topic, limit=count)
-    queue.session.engine().settle([each.end("dead", error=error) for each in taken])
+    queue.session.engine().settle([internals(each).end("dead", error=error) for each in taken])
     for each in taken:
-        each.mark_ended()
+        internals(each).mark_ended()
     return ids

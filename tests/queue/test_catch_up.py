@@ -2,23 +2,18 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from bide import AsyncQueue, Outgoing
 from bide.engines.base import Claim
+from bide.queue.deliveries import Internals
 from bide.queue.run.aio.overdue import AsyncOverdueStep
+from bide.queue.run.message import Handling, Taken
 from bide.queue.tasks.outcome import DONE, Outcome
 
 LEASE = 60_000
-
-
-class Claimed(NamedTuple):
-    """A message as the step sees it."""
-
-    task: Any
-    delivery: Any
 
 
 @pytest.fixture(
@@ -43,7 +38,8 @@ async def claimed(queue: AsyncQueue, limit: int) -> Claim:
 async def decided(queue: AsyncQueue, task: Any, claim: Claim) -> list[Outcome | None]:
     opened, setup = await queue.session.open(), queue.session.setup
     step = AsyncOverdueStep(opened.engine, setup.envelope)
-    return await step.decide([Claimed(task.definition, opened.delivery(each, None, claim.now)) for each in claim.messages])
+    made = [opened.delivery(Internals(each, None, claim.now, LEASE)) for each in claim.messages]
+    return await step.decide([Handling.of(each, task.definition, Taken(lambda same: same)) for each in made])
 
 
 async def test_those_that_have_a_newer_one_are_left_out_wherever_it_is(url: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 from bide import BadMessage, CancelResult, ConfigError, OutcomeUnknown, PartlySent, QueueFull, Unavailable
 from bide.errors import BideError, EngineError, SchemaMismatch, Unsupported
 from bide.queue import topic_rules
+from bide.queue.deliveries import internals
 from tests.queue.test_unconfirmed import COUNT, be_short, held_by
 
 REFUSALS: list[type[BideError]] = [ConfigError, Unsupported, BadMessage, EngineError]
@@ -61,4 +62,4 @@ async def test_what_was_ended_before_it_is_told(queue: Any, kind: type[BideError
     with pytest.raises(OutcomeUnknown, match=r"^1,000 of 2,500 were done, then: no more$") as unknown:
         await getattr(queue, verb)(held)
     assert unknown.value.answers == [True] * 1_000 + [None] * 1_500
-    assert [each.ended for each in held] == [True] * 1_000 + [False] * 1_500
+    assert [internals(each).ended for each in held] == [True] * 1_000 + [False] * 1_500

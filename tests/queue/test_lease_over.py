@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from bide import CancelResult, Queue, RescheduleResult
+from bide.queue.deliveries import internals
 from tests.queue.conftest import Awaited
 
 
@@ -43,7 +44,7 @@ async def held(queue: Any, plain: Queue, *, lease: float) -> list[str]:
         assert len(taken) == 3
         dead.session.open().heartbeat.close(0)
         for each in taken:
-            each.mark_ended()
+            internals(each).mark_ended()
     return [each.id for each in sent]
 
 

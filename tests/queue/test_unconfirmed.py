@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from bide import AsyncQueue, CancelResult, ConfirmTimeout, OutcomeUnknown, Queue, Unavailable
 from bide.engines.base import NewMessage
+from bide.queue.deliveries import internals
 from tests.queue.conftest import Awaited
 
 COUNT = 2_500
@@ -157,7 +158,7 @@ async def test_all_are_ended(queue: Any, verb: str) -> None:
         await getattr(queue, verb)(held)
     assert (await queue.stats("t")).leased == 0
     assert short.value.answers == [None] * 1_000 + [True] * 1_000 + [None] * 500
-    assert all(each.ended for each in held)
+    assert all(internals(each).ended for each in held)
 
 
 @pytest.mark.parametrize("verb", ["ack_many", "retry_many"])
@@ -168,7 +169,7 @@ async def test_those_are_ended_of_which_it_is_known(queue: Any, verb: str) -> No
     with pytest.raises(OutcomeUnknown, match="one shard is away") as unknown:
         await getattr(queue, verb)(held)
     assert unknown.value.answers == [None] * 1_000 + [True] * 400 + [False] * 100 + [None] * 1_000
-    assert [each.ended for each in held] == [True] * 1_500 + [False] * 1_000
+    assert [internals(each).ended for each in held] == [True] * 1_500 + [False] * 1_000
     left = await getattr(queue, verb)(held[1_500:])
     assert left == [True] * 1_000
 

@@ -29,7 +29,7 @@ USE = """
         queue.send("t", "taken")
         [delivery] = queue.receive("t", wait=5)
         delivery.ack()
-        print(delivery.now)
+        print(delivery.due + round(1_000 * delivery.lateness))
 """
 
 # what the machine says

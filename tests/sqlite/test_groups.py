@@ -20,6 +20,7 @@ from bide.engines.sqlite import change, database, deliver, file
 from bide.engines.sqlite.job import Job
 from bide.engines.sqlite.transaction import FileNamespace, Times, Transaction
 from bide.engines.sqlite.writer import MOST_JOBS, Writer
+from bide.queue.deliveries import internals
 from bide.types import Sent
 
 NAMESPACE = FileNamespace("bide", SystemClock(), 1_000_000, 1_000)
@@ -279,7 +280,7 @@ def test_a_topic_that_upkeep_drops_is_made_again_by_who_comes_next_in_the_same_t
     with closing(Queue(url)) as queue:
         queue.send("t", "last")
         [held] = queue.receive("t")
-        ends = [held.end("done")]
+        ends = [internals(held).end("done")]
         works: list[Work] = [
             lambda tx: deliver.settle(tx, NAMESPACE, ends, None),
             lambda tx: deliver.tend(tx, NAMESPACE, 1_000, None),

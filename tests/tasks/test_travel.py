@@ -22,6 +22,7 @@ from bide import (
     current,
     steps,
 )
+from bide.queue.deliveries import internals
 from bide.testing import Handled
 
 Do = Callable[[Any], Any]
@@ -122,7 +123,7 @@ def test_after_the_clock_was_set_back_each_message_is_handled_when_a_worker_woul
     do(queue.send("untold", delay=5))
     do(queue.send("held"))
     [held] = do(queue.receive("held", lease=8))
-    held.mark_ended()
+    internals(held).mark_ended()
     handled = do(queue.testing.advance("1m"))
     assert [each.topic for each in handled] == ["untold", "held", "t", "t", "t"]
     assert diary.lines == [(20, "after 10"), (28, "after 14"), (29, "at 29")]

@@ -6,6 +6,7 @@ from typing import Any, cast
 from bide import AsyncQueue
 from bide.engines.base import Claimed
 from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.deliveries import Internals, internals
 from bide.queue.run.message import Handling, Taken
 
 CLAIMED = Claimed("id", "mail", b"{}", {}, None, 0, 0, 1, 3, "token")
@@ -16,7 +17,7 @@ class Taker(Taken):
         return CLAIMED
 
     def delivery(self, handling: Handling) -> AsyncDelivery:
-        class Interrupted(AsyncDelivery):
+        class Interrupted(Internals):
             """While it is told that it has ended, the handler is told to stop."""
 
             def __setattr__(self, name: str, value: object) -> None:
@@ -25,7 +26,7 @@ class Taker(Taken):
                     handling.begin_by(math.inf)
                     handling.expire()
 
-        return Interrupted(CLAIMED, {}, 0, cast(Any, None), cast(Any, None))
+        return AsyncDelivery(Interrupted(CLAIMED, {}, 0, 0), cast(Any, None), cast(Any, None))
 
 
 def test_what_is_said_while_a_delivery_is_made_is_told_to_it() -> None:
@@ -36,5 +37,5 @@ def test_what_is_said_while_a_delivery_is_made_is_told_to_it() -> None:
 
     handling = Handling(Taker(lambda delivery: delivery), 0, mail.definition, "mail", {})
     handling.told = True
-    made = handling.delivery
+    made = internals(handling.delivery)
     assert (made.ended, made.expired, made.deadline) == (True, True, math.inf)

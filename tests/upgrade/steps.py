@@ -110,7 +110,7 @@ def try_again(url: str, topic: str, error: str) -> dict[str, list[Any]]:
         found = queue.receive(topic, limit=100, wait=10)
         for each in found:
             each.retry(0, error=error)
-        return {each.key or "": [each.attempt, getattr(each, "tried_ms", None)] for each in found}
+        return {each.key or "": [each.attempt, getattr(getattr(each, "_internals", each), "tried_ms", None)] for each in found}
 
 
 def put_off(url: str, topic: str) -> None:

@@ -22,6 +22,7 @@ from bide import (
     steps,
 )
 from bide.queue import events
+from bide.queue.deliveries import internals
 from bide.worker.leased import Leased
 from tests.told import Told
 from tests.worker.faults import Faults
@@ -104,7 +105,7 @@ async def test_while_nobody_listens_a_worker_calls_nothing_of_it(queue: AsyncQue
     async def handle(number: int) -> None:
         nonlocal left
         left -= 1
-        noted.append(current().at_work)
+        noted.append(internals(current()).at_work)
         if not left:
             over.set()
 
@@ -175,7 +176,7 @@ async def test_the_seconds_of_a_handler_begin_when_it_is_called(memory: AsyncQue
 
     @memory.task("t")
     async def handle(number: int) -> None:
-        began.append(current().at_work)
+        began.append(internals(current()).at_work)
         first_ended.append(time.monotonic())
 
     await handle.send_many({"number": each} for each in range(2))  # one claim brings both, one after the other is called
@@ -200,7 +201,7 @@ async def test_the_seconds_of_a_batch_begin_when_its_handler_is_called(memory: A
 
     @memory.task("t", batch=2, linger="10s")
     async def handle(numbers: list[int]) -> None:
-        began.extend(each.at_work for each in current_batch())
+        began.extend(internals(each).at_work for each in current_batch())
 
     async with working(memory):
         await handle.send(1)

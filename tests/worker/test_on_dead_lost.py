@@ -9,6 +9,7 @@ import pytest
 
 from bide import AsyncQueue, current, current_batch
 from bide.engines.base import Claimed, End
+from bide.queue.deliveries import internals
 from tests.worker.conftest import LONG, once
 
 LEASE = 2_000  # ms
@@ -46,7 +47,7 @@ class Shop:
         assert await engine.settle([end]) == ["scheduled"]
 
     async def _handle(self) -> None:
-        await self._wait(current().claimed)
+        await self._wait(internals(current()).claimed)
 
     async def _wait(self, claimed: Claimed) -> None:
         self.claimed = claimed
@@ -57,14 +58,14 @@ class Shop:
             self.over.set()
 
     def _handle_in_thread(self) -> None:
-        self.claimed = current().claimed
+        self.claimed = internals(current()).claimed
         self.began.set()
         while not current().expired:
             threading.Event().wait(0.01)
         self.over.set()
 
     async def _handle_batch(self, items: list[dict[str, Any]]) -> None:
-        await self._wait(current_batch()[0].claimed)
+        await self._wait(internals(current_batch()[0]).claimed)
 
     def _on_dead(self, delivery: Any, reason: str) -> None:
         self.told.append((delivery.attempt, reason))

@@ -11,6 +11,7 @@ import pytest
 from bide import AsyncQueue, ManualClock, OutcomeUnknown, Queue, Unavailable, Unsupported, Worker, current
 from bide.engines.base import Scanned
 from bide.queue.aio.planner import AsyncPlanner
+from bide.queue.deliveries import internals
 from bide.queue.run.aio.schedule import AsyncScheduleStep
 from bide.worker import chores
 from tests.worker.faults import Faults
@@ -164,9 +165,9 @@ async def test_a_worker_that_dies_between_planning_and_its_handler_loses_nothing
     await announce(slow)
     clock.advance(3600)
     [held] = await slow.receive("tick", lease="30s")
-    assert await step_of(await planner(slow)).follow([held.claimed], held.now) == [True]
+    assert await step_of(await planner(slow)).follow([internals(held).claimed], internals(held).now) == [True]
     assert (await slow.stats("tick")).scheduled == 1  # and here its worker dies
-    held.mark_ended()
+    internals(held).mark_ended()
     await slow.testing.advance("1m")
     assert instants(seen) == [clock.now_ms // 3_600_000 * 3_600_000]
     await slow.testing.advance("2h")
@@ -179,7 +180,7 @@ async def test_a_worker_that_dies_before_it_has_planned_loses_nothing(slow: Asyn
     await announce(slow)
     clock.advance(3600)
     [held] = await slow.receive("tick", lease="10m")
-    held.mark_ended()
+    internals(held).mark_ended()
     await slow.testing.advance("3h")
     assert len(seen) == 4
     assert consecutive(instants(seen), 3_600_000)
@@ -194,12 +195,12 @@ async def test_an_instant_that_a_stop_gives_back_while_the_next_one_is_planned_d
     [first] = await queue.receive("tick", wait="20s")
     await first.release()
     follow = step_of(await planner(queue)).follow
-    assert await follow([first.claimed], first.now) == [True]
+    assert await follow([internals(first).claimed], internals(first).now) == [True]
     # When another one has it, then the next instant is planned, once
     [second] = await queue.receive("tick", wait="20s")
     assert second.id == first.id
     for _ in range(2):
-        assert await follow([second.claimed], second.now) == [True]
+        assert await follow([internals(second).claimed], internals(second).now) == [True]
     assert (await queue.stats("tick")).pending == 1
 
 
@@ -209,13 +210,13 @@ async def test_a_retry_plans_nothing_although_what_it_had_planned_is_done(slow: 
     clock.advance(3600)
     [first] = await slow.receive("tick")
     follow = step_of(await planner(slow)).follow
-    assert await follow([first.claimed], first.now) == [True]
+    assert await follow([internals(first).claimed], internals(first).now) == [True]
     await first.retry("3h")
     await slow.pause_schedule("tick")
     clock.advance(3 * 3600)
     [again] = await slow.receive("tick")
     assert (again.id, again.attempt) == (first.id, 2)
-    assert await follow([again.claimed], again.now) == [True]
+    assert await follow([internals(again).claimed], internals(again).now) == [True]
     assert (await slow.stats("tick")).pending == 0
 
 
@@ -227,7 +228,7 @@ async def test_an_instant_that_a_worker_has_when_its_schedule_is_paused_is_left_
     clock.advance(3600)
     [held] = await slow.receive("tick")
     await slow.pause_schedule("tick")
-    assert await step_of(await planner(slow)).follow([held.claimed], held.now) == [False]
+    assert await step_of(await planner(slow)).follow([internals(held).claimed], internals(held).now) == [False]
     await held.ack()
     await announce(slow)
     assert (await slow.stats("tick")).pending == 0
@@ -323,7 +324,7 @@ async def test_a_change_while_the_next_instant_is_planned_counts_within_a_minute
         return found
 
     monkeypatch.setattr(follows, "kept", changed_then)
-    assert await step_of(follows).follow([held.claimed], held.now) == [True]
+    assert await step_of(follows).follow([internals(held).claimed], internals(held).now) == [True]
     await held.ack()
     await announce(slow)
     [info] = await slow.schedules()
@@ -341,7 +342,7 @@ async def test_after_an_outage_a_worker_that_lacks_a_schedule_ends_it_with_none_
         await announce(has, begins=True)
         clock.advance(3 * 3600)
         [held] = await lacks.receive("tick")
-        assert await step_of(await planner(lacks)).follow([held.claimed], held.now) == [True]
+        assert await step_of(await planner(lacks)).follow([internals(held).claimed], internals(held).now) == [True]
         await held.ack()
         await has.testing.advance("1h")
         assert consecutive(instants(seen), 3_600_000)
@@ -361,7 +362,7 @@ async def test_a_worker_without_the_schedule_follows_it_while_others_announce_it
         clock.advance(3600)
         await announce(has)
         [held] = await lacks.receive("tick")
-        assert await step_of(await planner(lacks)).follow([held.claimed], held.now) == [True]
+        assert await step_of(await planner(lacks)).follow([internals(held).claimed], internals(held).now) == [True]
         await held.ack()
         [info] = await lacks.schedules()
         assert info.next == clock.now_ms + 3_600_000
@@ -373,7 +374,7 @@ async def test_a_worker_without_the_schedule_follows_it_while_others_announce_it
             await watching.sweep()
             clock.advance(60)
         [held] = await lacks.receive("tick")
-        assert await step_of(watching).follow([held.claimed], held.now) == [False]
+        assert await step_of(watching).follow([internals(held).claimed], internals(held).now) == [False]
         await held.ack()
         assert (await lacks.stats("tick")).pending == 0
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from bide import AsyncQueue, ManualClock
+from bide.queue.deliveries import internals
 from tests.worker.test_schedules import announce, hourly, planner, step_of
 
 
@@ -30,7 +31,7 @@ async def test_a_new_release_counts_from_when_it_begins_also_for_workers_of_the_
         clock.set_ms(midnight + 2 * 3_600_000)
         await announce(new)
         [held] = await old.receive("tick")
-        assert await step_of(await planner(old)).follow([held.claimed], held.now) == [True]
+        assert await step_of(await planner(old)).follow([internals(held).claimed], internals(held).now) == [True]
         await held.ack()
         [info] = await new.schedules()
         assert info.next == midnight + 4 * 3_600_000
@@ -71,7 +72,7 @@ async def test_an_instant_that_is_taken_while_its_task_moves_to_another_topic_pl
         clock.advance(3600)
         [held] = await old.receive("tick")
         await announce(new, begins=True)
-        assert await step_of(await planner(old)).follow([held.claimed], held.now) == [True]
+        assert await step_of(await planner(old)).follow([internals(held).claimed], internals(held).now) == [True]
         await held.ack()
         assert await new.topics() == ["tock"]
         assert (await new.stats("tock")).pending == 1
@@ -103,7 +104,7 @@ async def test_an_instant_that_both_topics_have_as_a_release_moves_the_task_is_h
         for topic in (first, "tock" if first == "tick" else "tick"):
             for queue in (old, new):
                 for held in await queue.receive(topic):
-                    called += await step_of(await planner(queue)).follow([held.claimed], held.now)
+                    called += await step_of(await planner(queue)).follow([internals(held).claimed], internals(held).now)
                     await held.ack()
         assert sorted(called) == [False, True]
         assert [each.topic for each in await new.messages("tock")] == ["tock"]

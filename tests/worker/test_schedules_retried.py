@@ -10,6 +10,7 @@ import pytest
 from bide import AsyncQueue, ManualClock, current, steps
 from bide.clock import epoch_ms
 from bide.queue.aio.planner import AsyncPlanner
+from bide.queue.deliveries import internals
 from tests.worker.conftest import EVERY_ENGINE, place
 from tests.worker.test_schedules import step_of
 
@@ -80,13 +81,13 @@ async def test_a_last_instant_that_a_worker_gave_back_goes_on_also_if_it_is_late
         planner = await announced(queue)
         clock.set_ms(epoch_ms(ONE))
         [held] = await queue.receive("t")
-        assert await step_of(planner).follow([held.claimed], held.now) == [True]
+        assert await step_of(planner).follow([internals(held).claimed], internals(held).now) == [True]
         await held.release()
         await queue.pause_schedule("s")
         await queue.resume_schedule("s")
         clock.advance(600)
         [again] = await queue.receive("t")
-        assert (again.id, await step_of(planner).follow([again.claimed], again.now)) == (held.id, [True])
+        assert (again.id, await step_of(planner).follow([internals(again).claimed], internals(again).now)) == (held.id, [True])
 
 
 async def test_a_retry_of_the_last_instant_comes_also_when_its_schedule_was_removed() -> None:
@@ -101,7 +102,7 @@ async def test_a_retry_of_the_last_instant_comes_also_when_its_schedule_was_remo
         assert await without.schedules() == []
         clock.advance(600)
         [retry] = await without.receive("t")
-        assert (retry.attempt, await step_of(sweeper).follow([retry.claimed], retry.now)) == (2, [True])
+        assert (retry.attempt, await step_of(sweeper).follow([internals(retry).claimed], internals(retry).now)) == (2, [True])
 
 
 async def test_what_was_called_before_a_pause_is_kept_where_a_worker_had_the_next_instant() -> None:
@@ -114,7 +115,7 @@ async def test_what_was_called_before_a_pause_is_kept_where_a_worker_had_the_nex
         [held] = await queue.receive("t")
         await queue.pause_schedule("s")
         planner = AsyncPlanner(await queue.session.engine(), queue.session.setup)
-        assert await step_of(planner).follow([held.claimed], held.now) == [False]
+        assert await step_of(planner).follow([internals(held).claimed], internals(held).now) == [False]
         await held.ack()
         clock.advance(-90 * 60)
         await queue.stats()
@@ -141,7 +142,7 @@ async def test_a_retry_whose_task_moves_to_another_topic_and_back_is_left_alone(
     planner = await announced(old)
     [held] = await old.receive("old", wait="20s")
     await announced(new)
-    assert await step_of(planner).follow([held.claimed], held.now) == [True]
+    assert await step_of(planner).follow([internals(held).claimed], internals(held).now) == [True]
     await held.retry("10m")
     for release, planned in ((old, 1), (new, 0)):
         for _ in range(2):

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 from types import TracebackType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from bide.clock import epoch_ms
+from bide.core.codec import JSON
 from bide.core.options import MAX_ATTEMPTS
-from bide.engines.base import Claimed
+from bide.engines.base import Claimed, End, Hold, Verdict
 from bide.errors import ConfigError
 from bide.ids import process_name
 from bide.raised import presentable
@@ -145,6 +146,90 @@ class Noted(NamedTuple):
     seconds: float  # of work
 
 
+class Internals:
+    """What bide itself knows of a delivery. An async and a sync delivery of the same message share it.
+
+    For most, what is written here first stays as it is: so it takes no time to set it.
+    """
+
+    ended: bool = False  # by one of the verbs, or because its lease was seen to be lost
+    ending: bool = False  # one of the verbs is on its way, and its answer will tell if the lease was lost
+    expired: bool = False  # its handler is told that it should stop
+    deadline: float | None = None  # in a handler: when its timeout has passed, by time.monotonic()
+    kept: Callable[[Hold, int], int] | None = None  # of a lease that is renewed: for how long it is to be extended
+    at_work: float | None = None  # since when, by time.monotonic(), if somebody listens to events
+    returned: Any = None  # by its handler, of tasks that keep it
+    on_end: Callable[[], object] | None = None  # called once, when it ends
+    on_drop: Callable[[], object] | None = None  # called if it is dropped without being ended, in any thread: it takes no lock
+
+    def __init__(self, claimed: Claimed, body: Any, now: int, longest: int) -> None:
+        """`body`: UNREAD to decode it when somebody asks. `longest`: the longest delay that the engine takes."""
+        self.claimed: Claimed = claimed
+        self.now: int = now  # the engine's time when it was handed out
+        self.most: int = claimed.max_attempts  # or as many as its task gives it
+        self.hold: Hold = Hold(claimed.topic, claimed.id, claimed.token)  # as an engine identifies the delivery
+        self._body = body
+        self._longest = longest
+
+    @property
+    def body(self) -> Any:
+        if self._body is UNREAD:
+            self._body = JSON.decode(self.claimed.body)
+        return self._body
+
+    @property
+    def tried_ms(self) -> int:
+        """Milliseconds from the message's first attempt to this delivery; 0 in the first. Releases do not change it."""
+        return 0 if self.claimed.began is None else self.now - self.claimed.began
+
+    def end(
+        self,
+        verdict: Verdict,
+        delay: int = 0,
+        error: str | None = None,
+        aside: bool = False,
+        called: bool = True,
+        anew: bool = False,
+        *,
+        raised: Raised | None = None,
+    ) -> End:
+        """What an engine takes to end this delivery; of one that failed, with a record of the attempt.
+
+        A delay that is too long for the engine becomes its longest: what a handler has decided must not fail now.
+        """
+        claimed = self.claimed
+        if verdict == "retry" and claimed.attempt >= self.most:  # the engine may know of more
+            verdict = "dead"
+        noted = None if self.at_work is None else Noted(claimed, self.now, time.monotonic() - self.at_work)
+        if verdict == "done":
+            return End(claimed.topic, claimed.id, claimed.token, verdict, noted=noted)
+        delay = min(delay, self._longest)
+        began = trace = None
+        put_off = verdict == "release" and delay and called and not aside
+        if verdict == "retry" or put_off:  # else it is as if it had not been received
+            began = self.now if claimed.began is None or anew else claimed.began
+        if verdict in ("retry", "dead"):
+            trace = (raised or Raised(None)).record(claimed.attempt, self.now, error)
+        attempts = self.most if verdict == "retry" and self.most > claimed.max_attempts else None
+        return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error, aside, began, trace, attempts, noted)
+
+    def mark_ended(self) -> None:
+        """Mark the delivery as ended or lost, so that its lease is no longer renewed."""
+        self.ended = True
+        on_end, self.on_end, self.on_drop = self.on_end, None, None
+        if on_end is not None:
+            on_end()
+
+
+class _Delivery(Protocol):
+    _internals: Internals
+
+
+def internals(delivery: _Delivery) -> Internals:
+    """What users do not see of their AsyncDelivery or Delivery."""
+    return delivery._internals
+
+
 def attempts_left(attempts: int, made: int, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str]]:
     """Of a message that is sent once more, and its headers: a 3 that is left of another number counts as asked for."""
     left = max(1, attempts - made)
@@ -169,16 +254,6 @@ class Read(msgspec.Struct, frozen=True, gc=False):
 
 class Together(list[D]):
     """The deliveries of a batch. To those who call handlers they are as one."""
-
-    @property
-    def expired(self) -> bool:
-        return all(getattr(each, "expired", False) for each in self)
-
-    @expired.setter
-    def expired(self, value: bool) -> None:
-        for each in self:
-            vars_of: Any = each
-            vars_of.expired = value
 
 
 def planned_of(headers: Mapping[str, str]) -> int | None:
@@ -229,20 +304,15 @@ def noting(function: Callable[..., Any], *, is_async: bool) -> Callable[..., Any
 
     async def noted_async(**arguments: Any) -> Any:
         delivery = running.get()()
-        value = delivery.returned = await function(**arguments)
+        value = internals(delivery).returned = await function(**arguments)
         return value
 
     def noted(**arguments: Any) -> Any:
         delivery = running.get()()
-        value = delivery.returned = function(**arguments)
+        value = internals(delivery).returned = function(**arguments)
         return value
 
     return noted_async if is_async else noted
-
-
-def returned_of(delivery: Any) -> Any:
-    """What its handler returned; None where middleware did not call it."""
-    return getattr(delivery, "returned", None)
 
 
 def current() -> Any:

@@ -98,10 +98,8 @@ class AsyncAffinity:
         self._loop = loop
         return True
 
-    @staticmethod
-    def caller() -> object:
-        """Who calls: a task."""
-        return asyncio.current_task()
+    caller = staticmethod(asyncio.current_task)
+    """Who calls: a task."""
 
     def leave(self, heartbeat: Heartbeat, engine: AsyncEngine) -> None:
         """What was opened in a loop that is closed: nobody can wait for it any more."""
@@ -124,10 +122,8 @@ class Affinity:
         self._pid = pid
         return True
 
-    @staticmethod
-    def caller() -> object:
-        """Who calls: a thread, and what it is interrupted by."""
-        return threading.get_ident()
+    caller = staticmethod(threading.get_ident)
+    """Who calls: a thread, and what it is interrupted by."""
 
     def leave(self, heartbeat: Heartbeat, engine: Engine) -> None:
         """What was opened before a fork is the parent's."""

@@ -8,7 +8,7 @@ from bide.engines.base import Claimed
 from bide.engines.lots import Lot
 from bide.queue import AsyncDelivery, Delivery
 from bide.queue.aio.claims import AsyncOpener
-from bide.queue.deliveries import Read
+from bide.queue.deliveries import Read, internals
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.leases import ClaimBeat, Lease
 from bide.queue.run.message import Handling, Taken
@@ -48,10 +48,11 @@ class Leased(ClaimBeat, Taken):
         self.handlings: dict[int, Handling] = {}  # what has not ended, by place
 
     def delivery(self, handling: Handling) -> AsyncDelivery:
-        made = self._common.opener.delivery(handling.claimed, handling.body, self.now, handling.given)
-        made.kept = partial(self._common.heartbeat.extended, self)
-        made.most = handling.most
-        made.at_work = self.at_work
+        made = self._common.opener.delivery(handling.claimed, handling.body, self.now)
+        inside = internals(made)
+        inside.kept = partial(self._common.heartbeat.extended, self)
+        inside.most = handling.most
+        inside.at_work = self.at_work
         return made
 
     def claimed(self, place: int) -> Claimed:
@@ -60,15 +61,15 @@ class Leased(ClaimBeat, Taken):
 
     def unkept(self, delivery: AsyncDelivery) -> Callable[[], Any]:
         """What stops the renewals of its lease."""
-        return partial(self._common.heartbeat.remove, self, delivery.hold)
+        return partial(self._common.heartbeat.remove, self, internals(delivery).hold)
 
     def named(self) -> dict[Lease, int]:
-        return {handling.delivery.hold: place for place, handling in self.handlings.items()}
+        return {internals(handling.delivery).hold: place for place, handling in self.handlings.items()}
 
     def end(self, places: Sequence[int]) -> bool:
         if self.places is not None:
             for place in places:
-                self.holds.pop(self.handlings[place].delivery.hold, None)
+                self.holds.pop(internals(self.handlings[place].delivery).hold, None)
         if len(places) == len(self.handlings):
             self.handlings.clear()
         for place in places if self.handlings else ():

@@ -13,7 +13,7 @@ from bide.queue import AsyncDelivery, Delivery
 from bide.queue.aio.claims import Reader
 from bide.queue.aio.opened import AsyncOpened
 from bide.queue.aio.planner import AsyncPlanner
-from bide.queue.deliveries import PLANNED, Raised, Read
+from bide.queue.deliveries import PLANNED, Raised, Read, internals
 from bide.queue.run import StepName, first_step
 from bide.queue.run.aio.limits import AsyncLimitsStep
 from bide.queue.run.aio.overdue import AsyncOverdueStep
@@ -151,7 +151,7 @@ class UnderWay:
             self.refused(handling, over)
         elif task.at_once and not (claimed.headers and PLANNED in claimed.headers):
             return True
-        elif (step := first_step(task, claimed, handling.delivery.now)) is not None:
+        elif (step := first_step(task, claimed, handling.now)) is not None:
             self.steps[step].put(handling)
         else:
             self.goes_on(handling)
@@ -188,7 +188,7 @@ class UnderWay:
 
     def set_aside(self, handling: Handling) -> None:
         """It needs a part of the engine that does not answer, while others may: it comes again."""
-        self.ended(handling, unanswered(handling.claimed, handling.delivery.now), by_itself=False)
+        self.ended(handling, unanswered(handling.claimed, handling.now), by_itself=False)
 
     def gives_way(self, handling: Handling) -> None:
         """It waits for the answer of a part of the engine that is silent, while others may answer: without a place."""
@@ -307,10 +307,10 @@ class UnderWay:
         if became is None or by_itself:
             self.done += by_itself
             if not by_itself and self._subscriptions.heard:
-                self._subscriptions.ended([handling.delivery.end("release")], ["lost"])
+                self._subscriptions.ended([internals(handling.delivery).end("release")], ["lost"])
             self._forget([handling])
         else:
-            handling.end = handling.done() if became is DONE else handling.delivery.end(*became, raised=raised)
+            handling.end = handling.done() if became is DONE else internals(handling.delivery).end(*became, raised=raised)
             self.settling.put(handling)
         self.freed()
 
@@ -354,7 +354,7 @@ class UnderWay:
         for taken, some in groupby(handlings, _taken):
             ended = list(some)
             for made in filter(None, map(_made, ended)):
-                made.ended = True
+                internals(made).ended = True
             self._heartbeat.end(taken, list(map(_place, ended)))
             self._names.let_go(taken.slot, len(ended))
             if not taken.handlings:

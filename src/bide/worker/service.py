@@ -17,6 +17,7 @@ from bide.queue.aio.opened import AsyncOpened
 from bide.queue.aio.receive import AsyncReceiver
 from bide.queue.aio.session import AsyncSession
 from bide.queue.batching import LOOK
+from bide.queue.deliveries import internals
 from bide.queue.leases import BEATS, PULSE
 from bide.queue.run.call import Handlers, failed
 from bide.queue.run.message import Handling
@@ -113,7 +114,7 @@ def left_over(under_way: Iterable[Handling]) -> list[End]:
             each.why = each.why or "stop"
             each.expire()
             became = given_up(each)
-            ends += [] if became is None else [each.delivery.end(*became)]
+            ends += [] if became is None else [internals(each.delivery).end(*became)]
     return ends
 
 
@@ -240,7 +241,7 @@ class Service:
             claiming.result()
 
     def _in_sync(self, delivery: AsyncDelivery) -> Delivery:
-        return self._sync.open().delivery(delivery.claimed, delivery.body, delivery.now, delivery.at_work)
+        return self._sync.open().delivery(internals(delivery))
 
     def _threads_changed(self, able: bool) -> None:
         """Whether a thread can be started for sync tasks; while none can, nothing is taken for them."""

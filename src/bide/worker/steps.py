@@ -228,7 +228,7 @@ class Entrance(Collector[Handling]):
         if not passages:
             return
         try:
-            claimed = batch[0].delivery.now
+            claimed = batch[0].now
             going = [passage for _, passage in passages]
             failed = await self._step.through(going, lambda: claimed + round((time.monotonic() - asked) * 1000))
         except EngineError as error:
@@ -297,7 +297,7 @@ class Entrance(Collector[Handling]):
         try:
             passage = passage_of(handling)
         except Unread as error:
-            self._inside.refused(handling, unread(error, handling.delivery.claimed, handling.delivery.now))
+            self._inside.refused(handling, unread(error, handling.claimed, handling.now))
             return None
         if passage is None:
             self._inside.admitted(handling)

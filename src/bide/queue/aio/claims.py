@@ -20,7 +20,7 @@ from bide.ids import requests
 from bide.logs import Log
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.batching import AsyncBatching
-from bide.queue.deliveries import UNREAD, Read, record_of
+from bide.queue.deliveries import UNREAD, Internals, Read, record_of
 from bide.queue.envelope import Envelope
 from bide.queue.event_loops import AsyncAffinity
 from bide.queue.events import UNHEARD, Subscriptions
@@ -43,6 +43,7 @@ class AsyncOpener:
         subscriptions: Subscriptions = UNHEARD,
     ) -> None:
         self._engine = engine
+        self._longest = engine.capabilities.max_delay
         self._envelope = envelope
         self._settles = settles
         self._subscriptions = subscriptions
@@ -50,17 +51,18 @@ class AsyncOpener:
     async def open(self, claim: Claim, asked: Asked | None = None) -> list[AsyncDelivery]:
         """Deliveries of what can be read."""
         read = await self.read(claim, asked)
-        now, engine, settles = read.now, self._engine, self._settles
+        now, longest, engine, settles = read.now, self._longest, self._engine, self._settles
         found: list[AsyncDelivery] = []
         for claimed, body in zip(read.messages, read.bodies, strict=True):
-            delivery = AsyncDelivery(claimed, body, now, engine, settles)
-            delivery.at_work = read.at_work
-            found.append(delivery)
+            inside = Internals(claimed, body, now, longest)
+            if read.at_work is not None:
+                inside.at_work = read.at_work
+            found.append(AsyncDelivery(inside, engine, settles))
         return found
 
-    def delivery(self, claimed: Claimed, body: Any, now: int, arguments: dict[str, Any] | None) -> AsyncDelivery:
+    def delivery(self, claimed: Claimed, body: Any, now: int) -> AsyncDelivery:
         """Of a message that was read."""
-        return AsyncDelivery(claimed, body, now, self._engine, self._settles, arguments)
+        return AsyncDelivery(Internals(claimed, body, now, self._longest), self._engine, self._settles)
 
     async def read(self, claim: Claim, asked: Asked | None = None, readers: Mapping[str, Reader] = NO_READERS) -> Read:
         """A message whose body can't be read goes to the dead letters, where people can look at it.
@@ -224,15 +226,15 @@ class AsyncFresh:
         if not place or os.getpid() != self._pid:  # a forked child leaves to its parent what that has
             return
         with self._at_work():
-            given = taken_from(place)
+            given = [delivery._internals for delivery in taken_from(place)]
             try:
-                for delivery in given:
-                    delivery.mark_ended()
+                for each in given:
+                    each.mark_ended()
                 if given:
-                    await self._engine.settle([delivery.end("release") for delivery in given])
+                    await self._engine.settle([each.end("release") for each in given])
             except BaseException as error:
                 if not isinstance(error, BideError):
-                    self._cut_short.extend(delivery.end("release") for delivery in given)
+                    self._cut_short.extend(each.end("release") for each in given)
                 raise
 
     async def _give_back_cut_short(self) -> None:

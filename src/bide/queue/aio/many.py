@@ -14,6 +14,7 @@ from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.parts import in_parts
 from bide.queue.aio.session import AsyncSession
 from bide.queue.answers import Collected
+from bide.queue.deliveries import Internals
 from bide.queue.envelope import ref
 from bide.queue.results import which
 from bide.queue.tasks.habits import MESSAGES, no_option
@@ -31,8 +32,8 @@ class AsyncManyVerbs:
 
         connection: join the caller's transaction, if the engine can, as in `Delivery.ack`.
         """
-        each = list(deliveries)
-        return await self._end(each, [delivery.end("done") for delivery in each], connection)
+        known = [each._internals for each in deliveries]
+        return await self._end([(each, each.end("done")) for each in known], connection)
 
     async def retry_many(
         self,
@@ -45,11 +46,11 @@ class AsyncManyVerbs:
         """Try deliveries again after `delay`, or each after a delay that grows with its attempts, as in `Delivery.retry`. The
         result is False for one that had ended, or whose lease was lost.
         """
-        each, wait = list(deliveries), None if delay is None else duration_ms(delay)
+        known, wait = [each._internals for each in deliveries], None if delay is None else duration_ms(delay)
         check_longest(wait or 0, self.session.setup.source.capabilities.max_delay)
         why = error_text(error)
-        ends = [delivery.end("retry", DEFAULT(delivery.attempt) if wait is None else wait, why) for delivery in each]
-        return await self._end(each, ends, connection)
+        ends = [(each, each.end("retry", DEFAULT(each.claimed.attempt) if wait is None else wait, why)) for each in known]
+        return await self._end(ends, connection)
 
     async def cancel_many(
         self, messages: Iterable[str | Sent | Info], *, connection: object | None = None
@@ -62,10 +63,10 @@ class AsyncManyVerbs:
             raise BadOption(f"messages is a {type(messages).__name__}. Give a list: cancel_many([sent, 'an id']).")
         return await self.session.cancel_many([ref(each, None, None) for each in messages], connection)
 
-    async def _end(self, deliveries: list[AsyncDelivery], ends: list[End], connection: object | None) -> list[bool]:
+    async def _end(self, ends: Sequence[tuple[Internals, End]], connection: object | None) -> list[bool]:
         await self.session.open()  # also for none: a closed queue says so
 
-        async def settle(part: Sequence[tuple[AsyncDelivery, End]]) -> list[bool]:
+        async def settle(part: Sequence[tuple[Internals, End]]) -> list[bool]:
             try:
                 answers: Sequence[Ended | None] = await self.session.settle([end for _, end in part], connection)
             except OutcomeUnknown as error:
@@ -79,7 +80,7 @@ class AsyncManyVerbs:
                 delivery.mark_ended()
             return [answer != "lost" for answer in answers]
 
-        return await in_parts(settle, list(zip(deliveries, ends, strict=True)), Collected(len(ends)))
+        return await in_parts(settle, ends, Collected(len(ends)))
 
 
 def _held(answers: Sequence[object | None]) -> list[bool | None]:

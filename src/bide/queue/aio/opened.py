@@ -8,7 +8,7 @@ from typing import Any
 from bide.blocking import AsyncApart
 from bide.core.times import duration_ms
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import MAX_BATCH, Claimed, End, Ended, Move, NewMessage, Ref
+from bide.engines.base import MAX_BATCH, End, Ended, Move, NewMessage, Ref
 from bide.errors import BadOption, BideError, ConfirmTimeout
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.outbox import AsyncOutbox
@@ -17,6 +17,7 @@ from bide.queue.aio.receive import AsyncReceiver
 from bide.queue.aio.results import AsyncDependents, AsyncOpenResults
 from bide.queue.answers import Assembled, Collected
 from bide.queue.batching import CLOSING, AsyncBatching
+from bide.queue.deliveries import Internals
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.outbox import PREFIX, concerns
 from bide.queue.setup import Setup, takes_all
@@ -45,11 +46,9 @@ class AsyncOpened:
         )
         self.receiver: AsyncReceiver = AsyncReceiver(engine, setup.envelope, self.settles, self.heartbeat, setup.subscriptions)
 
-    def delivery(self, claimed: Claimed, body: object, now: int, at_work: float | None = None) -> AsyncDelivery:
-        """A delivery that was received elsewhere, such as in the other colour, to be ended here."""
-        made = AsyncDelivery(claimed, body, now, self.engine, self.settles)
-        made.at_work = at_work
-        return made
+    def delivery(self, internals: Internals) -> AsyncDelivery:
+        """A delivery that was received in the other colour, to be ended here."""
+        return AsyncDelivery(internals, self.engine, self.settles)
 
     async def result(self, id: str, timeout: Duration | None) -> Any:
         """What the task of a message returned. In an outbox it had another id, which its sender was told. Raises NoResult."""

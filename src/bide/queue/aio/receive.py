@@ -222,7 +222,7 @@ class AsyncReceiver:
 
     def keep(self, place: AsyncPlace, lease_ms: int, until: int, held: set[Hold], freed: AsyncSignal) -> None:
         """Renew the leases of these deliveries, which don't end before `until`, as long as they are out."""
-        deliveries = list(place)
+        deliveries = [each._internals for each in list(place)]
         if not deliveries:
             return
 
@@ -240,7 +240,8 @@ class AsyncReceiver:
         held.update(holds)
         for delivery, hold in zip(deliveries, holds, strict=True):
             delivery.kept = functools.partial(self._heartbeat.extended, beat)
-            delivery.on_end(functools.partial(end, hold), functools.partial(self._heartbeat.drop, beat, hold))
+            delivery.on_end = functools.partial(end, hold)
+            delivery.on_drop = functools.partial(self._heartbeat.drop, beat, hold)
         self._heartbeat.add(beat)
 
     def see_to_leases(self) -> None:
@@ -273,7 +274,7 @@ class AsyncListening:
         """The next one that is still held. A close may take some out meanwhile, and then raises Unavailable."""
         while True:
             with suppress(IndexError):
-                while (delivery := self._fresh.popleft()).hold not in self._held:
+                while (delivery := self._fresh.popleft())._internals.hold not in self._held:
                     pass
                 return delivery
             await self._bring()

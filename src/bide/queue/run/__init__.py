@@ -25,8 +25,14 @@ class Message(Protocol):
     def task(self) -> Definition: ...
 
     @property
-    def delivery(self) -> Any:
-        """Of either colour."""
+    def claimed(self) -> Claimed: ...
+
+    @property
+    def now(self) -> int:
+        """The engine's time when it was handed out."""
+
+    def arguments(self) -> Mapping[str, Any]:
+        """What the handler is called with. Raises Unread."""
 
 
 def first_step(task: Definition, claimed: Claimed, now: int) -> StepName | None:
@@ -39,9 +45,7 @@ def first_step(task: Definition, claimed: Claimed, now: int) -> StepName | None:
 
 def arguments_of(message: Message) -> Mapping[str, Any]:
     """Those of its handler, with their defaults. Raises Unread if they don't fit."""
-    task, delivery = message.task, message.delivery
-    given = delivery.arguments if delivery.arguments is not None else task.arguments.of_message(delivery.body)
-    return task.arguments.with_defaults(given)
+    return message.task.arguments.with_defaults(message.arguments())
 
 
 def passage_of(message: Message) -> Passage | None:
@@ -49,12 +53,12 @@ def passage_of(message: Message) -> Passage | None:
 
     Raises Unread if its arguments make no name of a gate.
     """
-    limits, delivery = message.task.limits, message.delivery
+    limits, claimed = message.task.limits, message.claimed
     if limits is None:
         return None
     try:
         arguments = arguments_of(message)
     except Exception as error:
-        _log.debug("Message %s of %s passes no limits: %s", delivery.id, delivery.topic, error)
+        _log.debug("Message %s of %s passes no limits: %s", claimed.id, claimed.topic, error)
         return None
-    return Passage(limits, delivery.claimed, arguments)
+    return Passage(limits, claimed, arguments)

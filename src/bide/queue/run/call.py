@@ -17,7 +17,7 @@ from bide.engines.base import Ref
 from bide.errors import BadOption, BideError
 from bide.logs import Log
 from bide.queue.aio.delivery import AsyncDelivery
-from bide.queue.deliveries import running
+from bide.queue.deliveries import internals, running
 from bide.queue.run.message import Handling
 from bide.queue.run.threads import end_fork
 from bide.queue.run.timeout import LoopWatch, MovedWatch
@@ -136,7 +136,7 @@ class Handlers:
                 return DONE, None
             error = asyncio.CancelledError()
         if isinstance(error, Unread):
-            return unread(error, handling.delivery.claimed, handling.delivery.now, by_chance=self._by_chance), error
+            return unread(error, handling.claimed, handling.now, by_chance=self._by_chance), error
         if isinstance(error, asyncio.CancelledError) and handling.why is None and self._ending():
             handling.why = "stop"  # the loop shuts down, and cancels all that is in it at once
         return failed(handling, error, by_chance=self._by_chance)
@@ -279,7 +279,7 @@ def failed(handling: Handling, error: BaseException, *, by_chance: bool = True) 
             return RELEASED, None
         if handling.why == "timeout":
             error = _overtime(handling)
-    return outcome(error, handling.task, delivery.attempt, delivery.tried_ms, by_chance=by_chance), error
+    return outcome(error, handling.task, delivery.attempt, internals(delivery).tried_ms, by_chance=by_chance), error
 
 
 def _reason(handling: Handling, became: Outcome) -> str | None:

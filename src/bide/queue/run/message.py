@@ -11,7 +11,7 @@ from bide.core.options import MAX_ATTEMPTS
 from bide.engines.base import Claimed, End
 from bide.engines.lots import Lot, done
 from bide.queue.aio.delivery import AsyncDelivery
-from bide.queue.deliveries import ATTEMPTS, UNREAD, Noted, Together
+from bide.queue.deliveries import ATTEMPTS, UNREAD, Noted, Together, internals
 from bide.queue.leases import Places
 from bide.queue.sync.delivery import Delivery
 from bide.queue.tasks.definition import Definition
@@ -81,11 +81,12 @@ class Handling:
         self.given: dict[str, Any] | None = given
 
     @classmethod
-    def of(cls, delivery: AsyncDelivery, task: Definition, taken: Taken) -> "Handling":
+    def of(cls, delivery: AsyncDelivery, task: Definition, taken: Taken, given: dict[str, Any] | None = None) -> "Handling":
         """Of a delivery that is there."""
-        found = cls(taken, 0, task, delivery.claimed.topic, delivery.arguments)
-        found.known, found.body, found.made = delivery.claimed, delivery.body, delivery
-        delivery.most = found.most
+        inside = internals(delivery)
+        found = cls(taken, 0, task, delivery.topic, given)
+        found.known, found.body, found.made = inside.claimed, inside.body, delivery
+        inside.most = found.most
         return found
 
     @property
@@ -104,18 +105,23 @@ class Handling:
         return self.known
 
     @property
+    def now(self) -> int:
+        """The engine's time when it was handed out."""
+        return self.taken.now if self.made is None else internals(self.made).now
+
+    @property
     def delivery(self) -> AsyncDelivery:
         """Any thread may ask."""
         if self.made is None:
-            made = self.__dict__.setdefault("made", self.taken.delivery(self))
+            inside = internals(self.__dict__.setdefault("made", self.taken.delivery(self)))
             if self.told:  # what was said before it could be told; from now on it is told, too
-                made.ended = True
+                inside.ended = True
             if self.expired:
-                made.expired = True
+                inside.expired = True
             if self.deadline is not None:
-                made.deadline = self.deadline
+                inside.deadline = self.deadline
             if self.at_work is not None:
-                made.at_work = self.at_work
+                inside.at_work = self.at_work
         assert self.made is not None
         return self.made
 
@@ -130,20 +136,16 @@ class Handling:
     def read(self) -> None:
         """Keep them. Raises Unread."""
         self.given = self.arguments()
-        if self.made is not None:
-            self.made.arguments = self.given
 
     @property
     def ended(self) -> bool:
         """Whether the handler has ended the delivery by itself."""
-        made = self.made
-        return made is not None and (made.ended or (self._sync_delivery is not None and self._sync_delivery.ended))
+        return self.made is not None and internals(self.made).ended
 
     @property
     def ending(self) -> bool:
         """Whether it has done so, or is about to and waits for the answer."""
-        made, in_sync = self.made, self._sync_delivery
-        return made is not None and (made.ending or (in_sync is not None and in_sync.ending) or self.ended)
+        return self.made is not None and (internals(self.made).ending or internals(self.made).ended)
 
     def each(self, error: BaseException | None) -> Sequence[tuple["Handling", BaseException | None]]:
         """The messages that the handler was called for, and what it says of each of them. `error`: what it raised."""
@@ -169,13 +171,13 @@ class Handling:
         """Its handler is called, which has so long."""
         self.deadline = deadline
         if self.made is not None:
-            self.made.deadline = deadline
+            internals(self.made).deadline = deadline
 
     def begins_work(self) -> None:
         """Its handler is called, and somebody listens to events."""
         self.at_work = time.monotonic()
         if self.made is not None:
-            self.made.at_work = self.at_work
+            internals(self.made).at_work = self.at_work
 
     def was_late(self) -> None:
         """Its handler has returned after its timeout, and was not told to stop."""
@@ -199,7 +201,7 @@ class Handling:
         return True
 
     def done(self) -> End:
-        return done(self.claimed) if self.taken.at_work is None else self.delivery.end("done")
+        return done(self.claimed) if self.taken.at_work is None else internals(self.delivery).end("done")
 
     def noted(self) -> Noted:
         """Of one without a delivery."""
@@ -211,9 +213,7 @@ class Handling:
     def expire(self) -> None:
         self.expired = True
         if self.made is not None:
-            self.made.expired = True
-        if self._sync_delivery is not None:
-            self._sync_delivery.expired = True
+            internals(self.made).expired = True
 
     def present(self) -> Any:
         """The delivery in the colour of the handler. Once the handler has ended it, its lease is not renewed any more: in the
@@ -222,13 +222,8 @@ class Handling:
         delivery = self.delivery
         if not self.task.is_async and self._sync_delivery is None:
             self._sync_delivery = self.taken.in_sync(delivery)
-            self._sync_delivery.hold, self._sync_delivery.kept = delivery.hold, delivery.kept
-            self._sync_delivery.deadline, self._sync_delivery.most = delivery.deadline, delivery.most
-            if delivery.expired:
-                self._sync_delivery.expired = True
-        present = self._sync_delivery or delivery
-        present.on_end(self.taken.unkept(delivery), _nothing)
-        return present
+        internals(delivery).on_end = self.taken.unkept(delivery)
+        return self._sync_delivery or delivery
 
 
 class Batch(Handling):
@@ -334,4 +329,4 @@ def about(delivery: Any) -> dict[str, Any]:
 
 
 def _nothing() -> None:
-    """The worker itself ends what its handler drops."""
+    """No lease is renewed."""

@@ -19,7 +19,7 @@ from bide.errors import BadMessage, BideError, EngineError, Unavailable
 from bide.ids import requests
 from bide.logs import Log
 from bide.queue.batching import Batching
-from bide.queue.deliveries import UNREAD, Read, record_of
+from bide.queue.deliveries import UNREAD, Internals, Read, record_of
 from bide.queue.envelope import Envelope
 from bide.queue.event_loops import Affinity
 from bide.queue.events import UNHEARD, Subscriptions
@@ -43,6 +43,7 @@ class Opener:
         subscriptions: Subscriptions = UNHEARD,
     ) -> None:
         self._engine = engine
+        self._longest = engine.capabilities.max_delay
         self._envelope = envelope
         self._settles = settles
         self._subscriptions = subscriptions
@@ -50,17 +51,18 @@ class Opener:
     def open(self, claim: Claim, asked: Asked | None = None) -> list[Delivery]:
         """Deliveries of what can be read."""
         read = self.read(claim, asked)
-        now, engine, settles = read.now, self._engine, self._settles
+        now, longest, engine, settles = read.now, self._longest, self._engine, self._settles
         found: list[Delivery] = []
         for claimed, body in zip(read.messages, read.bodies, strict=True):
-            delivery = Delivery(claimed, body, now, engine, settles)
-            delivery.at_work = read.at_work
-            found.append(delivery)
+            inside = Internals(claimed, body, now, longest)
+            if read.at_work is not None:
+                inside.at_work = read.at_work
+            found.append(Delivery(inside, engine, settles))
         return found
 
-    def delivery(self, claimed: Claimed, body: Any, now: int, arguments: dict[str, Any] | None) -> Delivery:
+    def delivery(self, claimed: Claimed, body: Any, now: int) -> Delivery:
         """Of a message that was read."""
-        return Delivery(claimed, body, now, self._engine, self._settles, arguments)
+        return Delivery(Internals(claimed, body, now, self._longest), self._engine, self._settles)
 
     def read(self, claim: Claim, asked: Asked | None = None, readers: Mapping[str, Reader] = NO_READERS) -> Read:
         """A message whose body can't be read goes to the dead letters, where people can look at it.
@@ -224,15 +226,15 @@ class Fresh:
         if not place or os.getpid() != self._pid:  # a forked child leaves to its parent what that has
             return
         with self._at_work():
-            given = taken_from(place)
+            given = [delivery._internals for delivery in taken_from(place)]
             try:
-                for delivery in given:
-                    delivery.mark_ended()
+                for each in given:
+                    each.mark_ended()
                 if given:
-                    self._engine.settle([delivery.end("release") for delivery in given])
+                    self._engine.settle([each.end("release") for each in given])
             except BaseException as error:
                 if not isinstance(error, BideError):
-                    self._cut_short.extend(delivery.end("release") for delivery in given)
+                    self._cut_short.extend(each.end("release") for each in given)
                 raise
 
     def _give_back_cut_short(self) -> None:

@@ -11,6 +11,7 @@ from bide.core.times import check_longest, duration_ms
 from bide.engines.base import End, Ended
 from bide.errors import BadOption, ConfirmTimeout, OutcomeUnknown
 from bide.queue.answers import Collected
+from bide.queue.deliveries import Internals
 from bide.queue.envelope import ref
 from bide.queue.results import which
 from bide.queue.sync.delivery import Delivery
@@ -31,8 +32,8 @@ class ManyVerbs:
 
         connection: join the caller's transaction, if the engine can, as in `Delivery.ack`.
         """
-        each = list(deliveries)
-        return self._end(each, [delivery.end("done") for delivery in each], connection)
+        known = [each._internals for each in deliveries]
+        return self._end([(each, each.end("done")) for each in known], connection)
 
     def retry_many(
         self,
@@ -45,11 +46,11 @@ class ManyVerbs:
         """Try deliveries again after `delay`, or each after a delay that grows with its attempts, as in `Delivery.retry`. The
         result is False for one that had ended, or whose lease was lost.
         """
-        each, wait = list(deliveries), None if delay is None else duration_ms(delay)
+        known, wait = [each._internals for each in deliveries], None if delay is None else duration_ms(delay)
         check_longest(wait or 0, self.session.setup.source.capabilities.max_delay)
         why = error_text(error)
-        ends = [delivery.end("retry", DEFAULT(delivery.attempt) if wait is None else wait, why) for delivery in each]
-        return self._end(each, ends, connection)
+        ends = [(each, each.end("retry", DEFAULT(each.claimed.attempt) if wait is None else wait, why)) for each in known]
+        return self._end(ends, connection)
 
     def cancel_many(self, messages: Iterable[str | Sent | Info], *, connection: object | None = None) -> list[CancelResult]:
         """Cancel pending messages, by their ids: the result of each, in order.
@@ -60,10 +61,10 @@ class ManyVerbs:
             raise BadOption(f"messages is a {type(messages).__name__}. Give a list: cancel_many([sent, 'an id']).")
         return self.session.cancel_many([ref(each, None, None) for each in messages], connection)
 
-    def _end(self, deliveries: list[Delivery], ends: list[End], connection: object | None) -> list[bool]:
+    def _end(self, ends: Sequence[tuple[Internals, End]], connection: object | None) -> list[bool]:
         self.session.open()  # also for none: a closed queue says so
 
-        def settle(part: Sequence[tuple[Delivery, End]]) -> list[bool]:
+        def settle(part: Sequence[tuple[Internals, End]]) -> list[bool]:
             try:
                 answers: Sequence[Ended | None] = self.session.settle([end for _, end in part], connection)
             except OutcomeUnknown as error:
@@ -77,7 +78,7 @@ class ManyVerbs:
                 delivery.mark_ended()
             return [answer != "lost" for answer in answers]
 
-        return in_parts(settle, list(zip(deliveries, ends, strict=True)), Collected(len(ends)))
+        return in_parts(settle, ends, Collected(len(ends)))
 
 
 def _held(answers: Sequence[object | None]) -> list[bool | None]:

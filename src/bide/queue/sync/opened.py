@@ -7,11 +7,12 @@ from typing import Any
 
 from bide.blocking import Apart
 from bide.core.times import duration_ms
-from bide.engines.base import MAX_BATCH, Claimed, End, Ended, Move, NewMessage, Ref
+from bide.engines.base import MAX_BATCH, End, Ended, Move, NewMessage, Ref
 from bide.engines.sync import Engine
 from bide.errors import BadOption, BideError, ConfirmTimeout
 from bide.queue.answers import Assembled, Collected
 from bide.queue.batching import CLOSING, Batching
+from bide.queue.deliveries import Internals
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.outbox import PREFIX, concerns
 from bide.queue.setup import Setup, takes_all
@@ -43,11 +44,9 @@ class Opened:
         )
         self.receiver: Receiver = Receiver(engine, setup.envelope, self.settles, self.heartbeat, setup.subscriptions)
 
-    def delivery(self, claimed: Claimed, body: object, now: int, at_work: float | None = None) -> Delivery:
-        """A delivery that was received elsewhere, such as in the other colour, to be ended here."""
-        made = Delivery(claimed, body, now, self.engine, self.settles)
-        made.at_work = at_work
-        return made
+    def delivery(self, internals: Internals) -> Delivery:
+        """A delivery that was received in the other colour, to be ended here."""
+        return Delivery(internals, self.engine, self.settles)
 
     def result(self, id: str, timeout: Duration | None) -> Any:
         """What the task of a message returned. In an outbox it had another id, which its sender was told. Raises NoResult."""

@@ -218,7 +218,7 @@ class Receiver:
 
     def keep(self, place: Place, lease_ms: int, until: int, held: set[Hold], freed: Signal) -> None:
         """Renew the leases of these deliveries, which don't end before `until`, as long as they are out."""
-        deliveries = list(place)
+        deliveries = [each._internals for each in list(place)]
         if not deliveries:
             return
 
@@ -236,7 +236,8 @@ class Receiver:
         held.update(holds)
         for delivery, hold in zip(deliveries, holds, strict=True):
             delivery.kept = functools.partial(self._heartbeat.extended, beat)
-            delivery.on_end(functools.partial(end, hold), functools.partial(self._heartbeat.drop, beat, hold))
+            delivery.on_end = functools.partial(end, hold)
+            delivery.on_drop = functools.partial(self._heartbeat.drop, beat, hold)
         self._heartbeat.add(beat)
 
     def see_to_leases(self) -> None:
@@ -269,7 +270,7 @@ class Listening:
         """The next one that is still held. A close may take some out meanwhile, and then raises Unavailable."""
         while True:
             with suppress(IndexError):
-                while (delivery := self._fresh.popleft()).hold not in self._held:
+                while (delivery := self._fresh.popleft())._internals.hold not in self._held:
                     pass
                 return delivery
             self._bring()

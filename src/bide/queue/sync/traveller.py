@@ -65,9 +65,7 @@ class Traveller:
         try:
             passage = passage_of(handling)
         except Unread as error:
-            return self._ended(
-                handling, unread(error, handling.delivery.claimed, handling.delivery.now, by_chance=False), error
-            )
+            return self._ended(handling, unread(error, handling.claimed, handling.now, by_chance=False), error)
         if passage is None:
             return self._call(handling)[0]
         try:
@@ -82,7 +80,7 @@ class Traveller:
         delivery = handling.delivery
         if (over := spent(delivery.attempt, delivery.max_attempts)) is not None:
             return self._end(handling, over, None)
-        step = first_step(handling.task, delivery.claimed, delivery.now)
+        step = first_step(handling.task, handling.claimed, handling.now)
         if step is None:
             return None
         [became] = self._steps[step].decide([handling])
@@ -93,7 +91,7 @@ class Traveller:
     def _waits(self, passage: Passage, handling: Handling) -> Handled | None:
         """What becomes of a message that may not pass the limits of its task; for others, None."""
         delivery = handling.delivery
-        if self._limits.through([passage], lambda: delivery.now):
+        if self._limits.through([passage], lambda: handling.now):
             raise Unavailable(f"The engine has not answered whether a message of {delivery.topic} may pass its limits.")
         refused = passage.refused
         if refused is None:
@@ -167,7 +165,8 @@ class Traveller:
         delivery = handling.delivery
         if handling.ended:
             return Handled(delivery.topic, delivery.id, "ended", error)
-        [answer] = self._engine.settle([delivery.end(*became, raised=None if error is None else Raised(error))])
-        delivery.mark_ended()
+        inside = delivery._internals
+        [answer] = self._engine.settle([inside.end(*became, raised=None if error is None else Raised(error))])
+        inside.mark_ended()
         said = answer if answer in ("dead", "expired", "lost") else _SAID[became.verdict]
         return Handled(delivery.topic, delivery.id, said, error)

@@ -12,7 +12,7 @@ from bide.logs import Log
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.opened import AsyncOpened
 from bide.queue.aio.session import AsyncSession
-from bide.queue.deliveries import returned_of
+from bide.queue.deliveries import internals
 from bide.queue.run.call import Handlers, OnDeadStep, raised
 from bide.queue.run.message import Batch, Handling, Taken
 from bide.queue.run.threads import Threads
@@ -57,7 +57,7 @@ class AsyncInvoke:
 
     def _in_sync(self, delivery: AsyncDelivery) -> Delivery:
         self._used_other = True
-        return self._other().open().delivery(delivery.claimed, delivery.body, delivery.now, delivery.at_work)
+        return self._other().open().delivery(internals(delivery))
 
     async def check(self, task: Definition) -> None:
         """Refuse what can't be called from here."""
@@ -95,10 +95,7 @@ class Invoke:
         other = self._other_of(called)
         watch = _watch(setup, self._loop().get_loop().call_soon_threadsafe)
         handlers = _handlers(setup, watch)
-        try:
-            error = self._run(_raised_by(handlers, watch, other), context)
-        finally:
-            _share(called, other)
+        error = self._run(_raised_by(handlers, watch, other), context)
         return list(_ends(handlers, other, error))
 
     def tell_dead(self, handling: Handling, became: Outcome) -> None:
@@ -109,11 +106,7 @@ class Invoke:
         if not (handling.task.is_async or failing.is_async):
             _on_dead.told_here(handling, became, lambda result: self._run(_awaited(result)))
             return
-        other = self._other_of(handling)
-        try:
-            self._run(_told(other, became), contextvars.copy_context())
-        finally:
-            _share(handling, other)
+        self._run(_told(self._other_of(handling), became), contextvars.copy_context())
 
     def _other_of(self, called: Handling) -> Handling:
         """The same for a loop, with deliveries of the other colour."""
@@ -233,14 +226,4 @@ async def _in_own_task(work: Coroutine[Any, Any, BaseException | None]) -> BaseE
 
 def _aio(opened: AsyncOpened, handling: Handling) -> Handling:
     own: Any = handling.delivery
-    delivery = opened.delivery(own.claimed, own.body, own.now, own.at_work)
-    delivery.arguments = own.arguments
-    return Handling.of(delivery, handling.task, Taken(lambda _: own))
-
-
-def _share(called: Handling, other: Handling) -> None:
-    """What a handler has ended in its colour has ended, and what it returned is that of the message."""
-    for (own, _), (aio, _) in zip(called.each(None), other.each(None), strict=True):
-        own.delivery.ended = own.delivery.ended or aio.ended
-        own.delivery.at_work = aio.delivery.at_work
-        own.delivery.returned = returned_of(aio.present())
+    return Handling.of(opened.delivery(internals(own)), handling.task, Taken(lambda _: own), handling.given)

@@ -7,7 +7,7 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.base import Ref
 from bide.engines.results import Arrival, Kept
 from bide.queue.aio.results import AsyncDependents
-from bide.queue.deliveries import returned_of
+from bide.queue.deliveries import internals
 from bide.queue.envelope import Envelope
 from bide.queue.results import encoded
 from bide.queue.run.message import Handling
@@ -26,8 +26,8 @@ class AsyncKeepStep:
         delivery = handling.delivery
         if handling.ended and (await self._engine.get([Ref(delivery.id)]))[0] is not None:
             return None
-        value = encoded(self._envelope, returned_of(handling.present()), handling.task.name, delivery.id)
-        return Kept(delivery.id, lasts, value, delivery.claimed.token)
+        value = encoded(self._envelope, internals(delivery).returned, handling.task.name, delivery.id)
+        return Kept(delivery.id, lasts, value, delivery.token)
 
     async def fulfil(self, kept: Sequence[Kept]) -> list[list[Arrival]]:
         """Keep these. Gives for each those that have waited for it, as the last of several perhaps."""

@@ -36,22 +36,22 @@ class AsyncOverdueStep:
     def part_of(self, message: Message) -> Hashable:
         """The parts of the engine that are asked; the newest of a value may be in any."""
         overdue = message.task.overdue
-        own = self._engine.part_of(Ref(message.delivery.id))
+        own = self._engine.part_of(Ref(message.claimed.id))
         if own is None or overdue is None:
             return None
         return ANY_PART if overdue.rate is None else joined([own, self._engine.gates.part_of(overdue.gate)])
 
     def together(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Those that are decided by one call: of one topic."""
-        topic = messages[0].delivery.topic
-        return [each for each in messages if each.delivery.topic == topic]
+        topic = messages[0].claimed.topic
+        return [each for each in messages if each.claimed.topic == topic]
 
     async def decide(self, messages: Sequence[Message]) -> list[Outcome | None]:
         """None: it goes on. DONE: it is left out."""
         task = messages[0].task
         assert task.overdue is not None
-        now = max(each.delivery.now for each in messages)
-        late = [each.delivery.claimed for each in messages]
+        now = max(each.now for each in messages)
+        late = [each.claimed for each in messages]
         if task.overdue.rate is None:
             answers = await self._latest(task, task.overdue, late, now)
         else:

@@ -39,7 +39,7 @@ class AsyncScheduleStep:
 
     def part_of(self, message: Message) -> Hashable:
         """Which part of the engine takes what comes after an instant."""
-        claimed = message.delivery.claimed
+        claimed = message.claimed
         instant = instant_of(claimed)
         return None if instant is None else self._engine.part_of(Ref(topic=claimed.topic, key=key_of(instant.name)))
 
@@ -49,11 +49,11 @@ class AsyncScheduleStep:
 
     async def decide(self, messages: Sequence[Message]) -> list[Outcome | None]:
         """None: it goes on. DONE: it is late, or its schedule is paused or has ended."""
-        now = max(each.delivery.now for each in messages)
-        calls = await self.follow([each.delivery.claimed for each in messages], now)
+        now = max(each.now for each in messages)
+        calls = await self.follow([each.claimed for each in messages], now)
         for each, call in zip(messages, calls, strict=True):
             if not call:
-                _log.info("The schedule leaves out message %s of %s", each.delivery.id, each.delivery.topic)
+                _log.info("The schedule leaves out message %s of %s", each.claimed.id, each.claimed.topic)
         return [None if call else DONE for call in calls]
 
     async def follow(self, claimed: Sequence[Claimed], now: int) -> list[bool]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from bide.engines.base import Ref
 from bide.engines.results import Arrival, Kept
 from bide.engines.sync import Engine
-from bide.queue.deliveries import returned_of
+from bide.queue.deliveries import internals
 from bide.queue.envelope import Envelope
 from bide.queue.results import encoded
 from bide.queue.run.message import Handling
@@ -26,8 +26,8 @@ class KeepStep:
         delivery = handling.delivery
         if handling.ended and (self._engine.get([Ref(delivery.id)]))[0] is not None:
             return None
-        value = encoded(self._envelope, returned_of(handling.present()), handling.task.name, delivery.id)
-        return Kept(delivery.id, lasts, value, delivery.claimed.token)
+        value = encoded(self._envelope, internals(delivery).returned, handling.task.name, delivery.id)
+        return Kept(delivery.id, lasts, value, delivery.token)
 
     def fulfil(self, kept: Sequence[Kept]) -> list[list[Arrival]]:
         """Keep these. Gives for each those that have waited for it, as the last of several perhaps."""
