@@ -10,7 +10,7 @@ from bide import Queue, SchemaMismatch
 from bide.engines.base import Settings
 from bide.engines.postgres import source
 from bide.engines.postgres.layout import OURS, FoundMigrations, Layout
-from bide.engines.postgres.sync.migrations import Migrating
+from bide.engines.postgres.sync.migrations import Migrator
 
 NOW, LATER = OURS.number, OURS.number + 1
 NEXT = Layout(
@@ -29,7 +29,7 @@ def database(postgres_url: str) -> Iterator[psycopg.Connection]:
         yield connection
 
 
-def migrating(url: str, ours: Layout = OURS) -> Migrating:
+def migrating(url: str, ours: Layout = OURS) -> Migrator:
     work = source(Settings(url=url)).migrating()
     work.ours = ours
     return work

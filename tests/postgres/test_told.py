@@ -12,9 +12,9 @@ import pytest
 from bide import AsyncQueue, Queue
 from bide.engines.postgres import recent
 from bide.engines.postgres.aio.engine import AsyncPostgres
-from bide.engines.postgres.aio.wakeup import MANY, AsyncWaking
+from bide.engines.postgres.aio.wakeup import MANY, AsyncWaker
 from bide.engines.postgres.recent import AGAIN
-from bide.engines.postgres.sync.wakeup import Waking
+from bide.engines.postgres.sync.wakeup import Waker
 from tests.sqlite.conftest import Child
 from tests.worker.conftest import once
 
@@ -231,18 +231,18 @@ async def test_all_who_sleep_look_when_one_of_them_has_begun_to_listen(
     """What came meanwhile was told to nobody in their process."""
     without_sweeps(monkeypatch)
     may_listen = threading.Event()
-    listen, listen_sync = AsyncWaking._listen, Waking._listen
+    listen, listen_sync = AsyncWaker._listen, Waker._listen
 
-    async def late(self: AsyncWaking) -> None:
+    async def late(self: AsyncWaker) -> None:
         await once(may_listen.is_set)
         await listen(self)
 
-    def late_sync(self: Waking) -> None:
+    def late_sync(self: Waker) -> None:
         may_listen.wait()
         listen_sync(self)
 
-    monkeypatch.setattr(AsyncWaking, "_listen", late)
-    monkeypatch.setattr(Waking, "_listen", late_sync)
+    monkeypatch.setattr(AsyncWaker, "_listen", late)
+    monkeypatch.setattr(Waker, "_listen", late_sync)
     sender, receiver = make_queue(), make_queue()
     waking = await waking_of(receiver)
     waiting = [asyncio.create_task(receiver.receive(topic, wait=60)) for topic in ("x", "y", "z")]

@@ -9,7 +9,7 @@ import pytest
 
 from bide import AsyncDelivery, AsyncQueue, EngineError, OutcomeUnknown, current
 from bide.worker import Worker
-from bide.worker.engine_trouble import Retrying
+from bide.worker.engine_trouble import EngineTrouble
 from tests.worker.faults import Faults, deaf
 from tests.worker.test_running import ended
 
@@ -135,10 +135,10 @@ async def test_an_end_that_the_engine_refuses_holds_up_no_other(
     """Nor does the pause before it is tried again."""
     others_are_done = asyncio.Event()
 
-    async def pause(self: Retrying, error: Exception, part: object = None) -> None:
+    async def pause(self: EngineTrouble, error: Exception, part: object = None) -> None:
         await others_are_done.wait()
 
-    monkeypatch.setattr(Retrying, "lose", pause)
+    monkeypatch.setattr(EngineTrouble, "lose", pause)
 
     @queue.task("bad")
     async def bad() -> None: ...

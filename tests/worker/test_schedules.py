@@ -436,7 +436,7 @@ async def test_a_worker_that_can_not_announce_pauses_also_after_the_clock_was_se
 
     monkeypatch.setattr(chores, "AGAIN", 60.0)
     away: Any = Away()
-    running = asyncio.create_task(chores.Planning(away, []).run())
+    running = asyncio.create_task(chores.Announcer(away, []).run())
     for _ in range(20):
         await asyncio.sleep(0)
     assert away.tries == 1

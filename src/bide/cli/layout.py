@@ -13,7 +13,7 @@ from bide.core.formats import plural
 from bide.errors import ConfigError
 
 if TYPE_CHECKING:
-    from bide.engines.postgres.sync.migrations import Migrating
+    from bide.engines.postgres.sync.migrations import Migrator
     from bide.engines.redis.resharding import Emptying, Resharding
 
 
@@ -48,7 +48,7 @@ def migrate(
         )
     if check and sql:
         raise WrongUsage("--check looks and --sql prints: give one of them.")
-    work: Migrating = source.migrating()
+    work: Migrator = source.migrating()
     if check or sql:
         return _look(work, source, sql=sql, finish=finish)
     if not (work.finish() if finish else work.begin()):
@@ -60,7 +60,7 @@ def migrate(
     return Exit.OK
 
 
-def _look(work: "Migrating", source: Any, *, sql: bool, finish: bool) -> int:
+def _look(work: "Migrator", source: Any, *, sql: bool, finish: bool) -> int:
     found, ours, schema = work.found(), work.ours, source.schema
     steps = ours.steps(schema, found.number) if found.number < ours.number else ""
     last = ours.last_steps(schema, found.finished) if finish and found.number else ""

@@ -9,7 +9,7 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claim, End, Ended, Hold, Move
 from bide.engines.guard.aio import AsyncGuard
 from bide.prove.history import History
-from bide.prove.operation import Sending
+from bide.prove.operation import SendOperation
 from bide.queue import AsyncDelivery, AsyncQueue
 from bide.queue.bulk import complete
 from bide.types import CancelResult, Duration, Info, Requeued, RescheduleResult, SendOptions, Sent, State
@@ -56,7 +56,7 @@ class AsyncRecorded:
         self.history = history
 
     async def send(
-        self, topic: str, body: object = None, *, again: Sending | None = None, **options: Unpack[SendOptions]
+        self, topic: str, body: object = None, *, again: SendOperation | None = None, **options: Unpack[SendOptions]
     ) -> Sent:
         """`again`: the send that this one repeats, after OutcomeUnknown for example."""
         with self.history.sending(topic, body, again=again, **options) as op:

@@ -30,15 +30,15 @@ from bide.prove.facts import Act, DeliveryFacts, Facts, MessageFacts, Send
 from bide.prove.operation import (
     BatchOperation,
     CallsOperation,
-    Changing,
+    ChangeOperation,
     CountOperation,
     Each,
     EndOperation,
     Fault,
     HandlerOperation,
-    Receiving,
+    ReceiveOperation,
     Returned,
-    Sending,
+    SendOperation,
     SettingClock,
     digest,
     held,
@@ -68,8 +68,8 @@ class History:
     # sending
 
     def sending(
-        self, topic: str, body: object = None, *, again: Sending | None = None, **options: Unpack[SendOptions]
-    ) -> Sending:
+        self, topic: str, body: object = None, *, again: SendOperation | None = None, **options: Unpack[SendOptions]
+    ) -> SendOperation:
         """Send the operation's `body`: it holds a tag that no other message has. `again`: the send that this one repeats.
 
         A send within a transaction (`connection=`) can't be recorded: nobody knows yet whether it will be committed.
@@ -83,7 +83,7 @@ class History:
             needs = [str(each) for each in chosen.pop("depends_on")]
             chosen["delay"] = chosen.pop("deadline", None) or DEADLINE
         tag, tagged = self._tagged(body) if again is None else (again.tag, again.body)
-        return Sending(self.log, topic, tag, Outgoing(tagged, **chosen), operation, needs=needs)
+        return SendOperation(self.log, topic, tag, Outgoing(tagged, **chosen), operation, needs=needs)
 
     def sending_many(self, topic: str, messages: Iterable[object], *, operation: str | None = None) -> BatchOperation:
         """Send the operation's `messages` by one send_many. A message is a body, or an Outgoing with options of its own."""
@@ -93,7 +93,7 @@ class History:
             message = each if isinstance(each, Outgoing) else Outgoing(each)
             tag, tagged = self._tagged(message.body)
             own = None if operation is None else f"{operation}#{number}"
-            sends.append(Sending(self.log, topic, tag, msgspec.structs.replace(message, body=tagged), own, batch))
+            sends.append(SendOperation(self.log, topic, tag, msgspec.structs.replace(message, body=tagged), own, batch))
         return BatchOperation(sends)
 
     def _tagged(self, body: object) -> tuple[str, object]:
@@ -102,8 +102,10 @@ class History:
 
     # changing
 
-    def cancelling(self, message: str | Sent | None = None, *, topic: str | None = None, key: str | None = None) -> Changing:
-        return Changing(self.log, "cancel", id=None if message is None else str(message), topic=topic, key=key)
+    def cancelling(
+        self, message: str | Sent | None = None, *, topic: str | None = None, key: str | None = None
+    ) -> ChangeOperation:
+        return ChangeOperation(self.log, "cancel", id=None if message is None else str(message), topic=topic, key=key)
 
     def rescheduling(
         self,
@@ -113,10 +115,10 @@ class History:
         key: str | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
-    ) -> Changing:
+    ) -> ChangeOperation:
         id = None if message is None else str(message)
         instant = None if at is None else instant_ms(at)
-        return Changing(self.log, "reschedule", id=id, topic=topic, key=key, delay=ms(delay), at=instant)
+        return ChangeOperation(self.log, "reschedule", id=id, topic=topic, key=key, delay=ms(delay), at=instant)
 
     def requeuing(self, topic: str, ids: Sequence[str] | None = None, *, delay: Duration = 0) -> CountOperation:
         return CountOperation(self.log, "requeue", topic=topic, ids=ids, delay=duration_ms(delay))
@@ -132,12 +134,12 @@ class History:
 
     # receiving
 
-    def receiving(self, topics: Sequence[str], *, limit: int = 1, lease: Duration = "30s") -> Receiving:
-        return Receiving(self.log, "receive", topics=list(topics), limit=limit, lease=duration_ms(lease))
+    def receiving(self, topics: Sequence[str], *, limit: int = 1, lease: Duration = "30s") -> ReceiveOperation:
+        return ReceiveOperation(self.log, "receive", topics=list(topics), limit=limit, lease=duration_ms(lease))
 
-    def listening(self, topics: Sequence[str], *, lease: Duration = "15s") -> Receiving:
+    def listening(self, topics: Sequence[str], *, lease: Duration = "15s") -> ReceiveOperation:
         """Around a listen or a worker. Record what it hands out as `delivered`; nobody sees what it prefetches."""
-        return Receiving(self.log, "listen", topics=list(topics), lease=duration_ms(lease))
+        return ReceiveOperation(self.log, "listen", topics=list(topics), lease=duration_ms(lease))
 
     def delivered(self, delivery: Delivery | AsyncDelivery, *, lease: Duration) -> None:
         """Record a delivery of a receive that is not recorded."""
@@ -170,8 +172,8 @@ class History:
 
     # the calls of an engine
 
-    def claiming(self, topics: Sequence[str], *, limit: int, lease: int) -> Receiving:
-        return Receiving(self.log, "receive", topics=list(topics), limit=limit, lease=lease)
+    def claiming(self, topics: Sequence[str], *, limit: int, lease: int) -> ReceiveOperation:
+        return ReceiveOperation(self.log, "receive", topics=list(topics), limit=limit, lease=lease)
 
     def claimed_again(self, claim: Claim) -> None:
         """The deliveries that a dead process holds. Asking for them hands out nothing and renews no lease."""
@@ -186,7 +188,7 @@ class History:
 
     def calling(self, ids: Sequence[str]) -> CallsOperation:
         """Messages whose turn it is at a gate: they come with the due time that they had first."""
-        return CallsOperation([Changing(self.log, "call", id=each) for each in ids])
+        return CallsOperation([ChangeOperation(self.log, "call", id=each) for each in ids])
 
     # about the run
 

@@ -90,7 +90,7 @@ class Operation:
         self.end_by(error)
 
 
-class Sending(Operation):
+class SendOperation(Operation):
     """Send its `body`, which holds the tag."""
 
     def __init__(
@@ -136,7 +136,7 @@ class Sending(Operation):
 class BatchOperation:
     """The sends of one send_many. Send its `messages`."""
 
-    def __init__(self, sends: Sequence[Sending]) -> None:
+    def __init__(self, sends: Sequence[SendOperation]) -> None:
         self._sends = sends
         self.messages: list[Outgoing] = [each.message for each in sends]
 
@@ -163,7 +163,7 @@ class BatchOperation:
             each.end("fail", outcome="not tried")
 
 
-class Changing(Operation):
+class ChangeOperation(Operation):
     """Cancel or reschedule. An answer that nothing was changed is recorded as `fail`."""
 
     def ok(self, answer: R) -> R:
@@ -174,7 +174,7 @@ class Changing(Operation):
 class CallsOperation:
     """Messages that are called by one call of an engine, with an answer for each."""
 
-    def __init__(self, ops: Sequence[Changing]) -> None:
+    def __init__(self, ops: Sequence[ChangeOperation]) -> None:
         self._ops = ops
 
     def ok(self, answers: list[RescheduleResult]) -> list[RescheduleResult]:
@@ -213,7 +213,7 @@ class SettingClock(Operation):
         self.end("ok", now=now)
 
 
-class Receiving(Operation):
+class ReceiveOperation(Operation):
     def __init__(self, log: RecordLog, op: str, *, lease: int, **fields: Any) -> None:
         super().__init__(log, op, lease=lease, **fields)
         self._lease = lease

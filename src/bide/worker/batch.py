@@ -20,7 +20,7 @@ class _Open:
         self.members: list[Handling] = []
 
 
-class Gathering:
+class GatheredBatch:
     """Until a batch is full, or its first message has waited for its linger. Leases are renewed meanwhile, as of what runs."""
 
     def __init__(self, begin: Callable[[Sequence[Handling]], None]) -> None:
@@ -70,7 +70,7 @@ class Batches:
     ) -> None:
         """`ended` is told what becomes of a message, and `freed` is called when a place is free."""
         self._loop = asyncio.get_running_loop()
-        self._gathering = Gathering(self._begin)
+        self._gathering = GatheredBatch(self._begin)
         self._handlers = handlers
         self._thread_ready = thread_ready
         self._on_dead = on_dead

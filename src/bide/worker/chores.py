@@ -68,7 +68,7 @@ AGAIN = 5.0  # seconds, when the engine has failed
 LOOK = 5.0  # seconds between looks at what claims have told of the clock
 
 
-class Planning:
+class Announcer:
     def __init__(self, planner: AsyncPlanner, schedules: Sequence[PlannedSchedule]) -> None:
         self._planner = planner
         self.schedules: Sequence[PlannedSchedule] = schedules
@@ -101,7 +101,7 @@ class Planning:
         return True
 
 
-class Relaying:
+class Relayer:
     """Begins at once. When the worker stops, it sees through what it has claimed: nobody else may take that for a while."""
 
     def __init__(self, outbox: AsyncOutbox) -> None:

@@ -14,7 +14,7 @@ from bide.queue.aio.receive import CAUTION
 from bide.queue.leases import Absence, Asked
 from bide.queue.tasks.outcome import Outcome
 from bide.worker.claim_log import ClaimLog, ClaimNames
-from bide.worker.engine_trouble import Retrying
+from bide.worker.engine_trouble import EngineTrouble
 from bide.worker.pipeline import UnderWay
 from bide.worker.plan import Plan
 from bide.worker.recovery import Killed, burial, in_last_attempt
@@ -46,7 +46,7 @@ class Claimer:
         self._unsure: list[tuple[int, Asked]] = []  # claims whose answer did not come
         self._lease_ms = plan.lease_ms
         self._stopping = stopping
-        self.retrying: Retrying = Retrying("take messages", stopping)
+        self.retrying: EngineTrouble = EngineTrouble("take messages", stopping)
         self._left: list[int] = []  # groups that were not asked for, since there is no room for them
         self._freed = asyncio.Event()
         self._sleep: asyncio.Task[None] | None = None

@@ -16,7 +16,7 @@ T = TypeVar("T")
 _WAIT: Backoff = exponential("50ms", cap="5s", jitter=0.2)
 
 
-class Retrying:
+class EngineTrouble:
     """`stopping` ends a wait early."""
 
     def __init__(self, what: str, stopping: asyncio.Event | None = None) -> None:
@@ -51,7 +51,7 @@ def refused(error: EngineError) -> bool:
 
 async def reached(open_: Callable[[], Awaitable[T]], stopping: asyncio.Event) -> T | None:
     """What is opened, as soon as the engine can be reached; None when it is time to stop before that."""
-    patience = Retrying("reach the engine", stopping)
+    patience = EngineTrouble("reach the engine", stopping)
     while not stopping.is_set():
         opening = asyncio.ensure_future(open_())
         stop = asyncio.ensure_future(stopping.wait())

@@ -20,7 +20,7 @@ from bide.queue.envelope import Envelope
 from bide.queue.run.aio.keep import AsyncKeepStep
 from bide.queue.run.message import Handling
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome
-from bide.worker.engine_trouble import Retrying, refused
+from bide.worker.engine_trouble import EngineTrouble, refused
 from bide.worker.stop import CLOSING, LAST_WORDS, StopWaits
 
 _log = Log("bide.worker")
@@ -40,7 +40,7 @@ class ResultKeeper:
         self._arrivals: AsyncBatching[Arrival, None] = AsyncBatching(
             self._step.arrive, lambda each: self._engine.part_of(Ref(each.dependent))
         )
-        self._retrying = Retrying("keep results")
+        self._retrying = EngineTrouble("keep results")
 
     async def keep(self, handling: Handling, lasts: int) -> Outcome | None:
         """What becomes of a message whose handler has returned, once that is kept. It is tried until the engine takes it."""
@@ -113,7 +113,7 @@ class Settler(Collector[Handling]):
         self._loop = asyncio.get_running_loop()
         self._engine = engine
         self._settled = settled
-        self._retrying = Retrying("end deliveries")
+        self._retrying = EngineTrouble("end deliveries")
         self.unconfirmed: int = 0  # ends that happened, and that a failover may undo
         self._told = -AGAIN  # when the log said so
 

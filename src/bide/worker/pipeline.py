@@ -25,14 +25,14 @@ from bide.queue.setup import Setup
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, spent, unanswered
 from bide.worker.batch import Batches
-from bide.worker.chores import Planning
+from bide.worker.chores import Announcer
 from bide.worker.claim_log import ClaimLog, ClaimNames
 from bide.worker.finish import ResultKeeper, Settler
 from bide.worker.leased import Common, Leased
 from bide.worker.log_lines import tell, tell_lost, tell_place_lost
 from bide.worker.slices import Going, Left, Slices
 from bide.worker.slots import Slots
-from bide.worker.steps import Decider, Entrance, Leaving
+from bide.worker.steps import Decider, Entrance, PlacesGivenBack
 
 _log = Log("bide.worker")
 _topic, _task, _taken, _made, _place, _end = map(attrgetter, ("topic", "task", "taken", "made", "place", "end"))
@@ -73,7 +73,7 @@ class UnderWay:
         self._on_dead = OnDeadStep(_log, opened.engine)
         self.batches: Batches = Batches(handlers, thread_ready, self._on_dead, slots, stopping, self.ended, self.room_changed)
         self.settling: Settler = Settler(opened.engine, self._returned, self._settled)
-        self.leaving: Leaving = Leaving(opened.engine)
+        self.leaving: PlacesGivenBack = PlacesGivenBack(opened.engine)
         self.keeping: ResultKeeper = ResultKeeper(opened, setup.envelope, self.gives_way)
         slow = [topic for topic, task in served.items() if not handlers.are_quick(task)]
         self.quick: Callable[[Handling], Going | None] = handlers.quick
@@ -86,7 +86,7 @@ class UnderWay:
         self.entrance: Entrance = Entrance(limits, opened.heartbeat, self.leaving, slots, lease_ms, self)
         planner = AsyncPlanner(opened.engine, setup)
         announced = [each for each in setup.schedules if served.get(each.topic) is each.definition]
-        self.planning: Planning = Planning(planner, announced)
+        self.planning: Announcer = Announcer(planner, announced)
         self.steps: Mapping[StepName, Decider] = {
             "schedule": Decider(AsyncScheduleStep(opened.engine, setup, planner), self),
             "overdue": Decider(AsyncOverdueStep(opened.engine, setup.envelope), self),

@@ -19,7 +19,7 @@ from bide.errors import EngineError, Unavailable
 from bide.logs import Log
 from bide.queue.deliveries import record_of
 from bide.worker.claim_log import ClaimLog, nameless_file
-from bide.worker.engine_trouble import Retrying
+from bide.worker.engine_trouble import EngineTrouble
 
 _log = Log("bide.supervisor")
 PROCESSES = 3  # that may die before they have buried a message: then the supervisor does, without on_dead
@@ -203,7 +203,7 @@ async def give_back(
 
     A claim is asked for again under its name, which gives what it still holds and takes nothing new.
     """
-    patience, given = Retrying("give back what a dead process held"), 0
+    patience, given = EngineTrouble("give back what a dead process held"), 0
     for _ in range(TRIES):
         try:
             begun = set(claim_log.requests()).difference(claim_log.waiting()) if counts else set()

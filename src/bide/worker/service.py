@@ -26,7 +26,7 @@ from bide.queue.run.timeout import LoopWatch
 from bide.queue.sync.locks import leave
 from bide.queue.sync.session import Session
 from bide.queue.tasks.outcome import RELEASED, Outcome
-from bide.worker.chores import Orphans, Relaying
+from bide.worker.chores import Orphans, Relayer
 from bide.worker.claim_log import ClaimNames, Health
 from bide.worker.claims import Claimer
 from bide.worker.engine_trouble import reached
@@ -190,7 +190,7 @@ class Service:
         self._claiming = Claimer(opened, plan, self._slots, names, under_way, self._stopping)
         self._unhandled = Orphans(opened.engine, self._tasks, self._too_late)
         beside = [self._loop.create_task(each) for each in self._beside(opened)]
-        self._relay = None if opened.outbox is None else Relaying(opened.outbox)
+        self._relay = None if opened.outbox is None else Relayer(opened.outbox)
         self.begun.set()
         try:
             if self._in_threads and (opened.engine.capabilities.transactional or opened.outbox is not None):

@@ -53,7 +53,7 @@ class _Listener:
             self.loop.call_soon_threadsafe(self._stop)
 
 
-class _Listening:
+class _SignalListener:
     """All that listen in this process: a signal has one handler, which asks all of them.
 
     The handler is a plain one, not the event loop's, so that it is heard while a handler of messages blocks the loop.
@@ -98,7 +98,7 @@ class _Listening:
                 each.ask()
 
 
-_listening: dict[int, _Listening] = {}  # by process, as one that is forked off inherits what its parent has here
+_listening: dict[int, _SignalListener] = {}  # by process, as one that is forked off inherits what its parent has here
 
 
 @contextmanager
@@ -114,7 +114,7 @@ def stopped_by_signals(
     `heard` is called at the first signal, without waiting for the loop. What comes within a moment of the first is the
     same one. Several may listen at once, and each is asked.
     """
-    listening = _listening.setdefault(os.getpid(), _Listening())
+    listening = _listening.setdefault(os.getpid(), _SignalListener())
     listener = _Listener(loop, stop, heard, at_once)
     try:
         listening.add(listener)

@@ -26,7 +26,7 @@ from bide.queue.run.message import Handling
 from bide.queue.run.passage import ASIDE, Passage
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.outcome import RELEASED, Outcome, unread
-from bide.worker.engine_trouble import Retrying, refused
+from bide.worker.engine_trouble import EngineTrouble, refused
 from bide.worker.slots import Slots
 
 _log = Log("bide.worker")
@@ -35,12 +35,12 @@ TIDY = 60.0  # and elsewhere: rates that nobody has used for a while, and locks 
 SOON = (0.02, 0.1, 0.5)  # seconds: a message that is on its way aside is called again
 
 
-class Leaving(Collector[Held]):
+class PlacesGivenBack(Collector[Held]):
     def __init__(self, engine: AsyncEngine) -> None:
         super().__init__()
         self._engine = engine
-        self._retrying = Retrying("give places back")
-        self._calling = Calling(engine, self)
+        self._retrying = EngineTrouble("give places back")
+        self._calling = CallsOfWaiting(engine, self)
 
     def leave(self, heartbeat: Heartbeat, places: Places) -> None:
         """They are renewed no longer."""
@@ -89,14 +89,14 @@ class Leaving(Collector[Held]):
         self._calling.drop()
 
 
-class Calling(Collector[Called]):
+class CallsOfWaiting(Collector[Called]):
     """Messages whose turn has come, which wait aside: each is in a part of the engine that need not be that of the gate."""
 
-    def __init__(self, engine: AsyncEngine, leaving: Leaving) -> None:
+    def __init__(self, engine: AsyncEngine, leaving: PlacesGivenBack) -> None:
         super().__init__()
         self._engine = engine
         self._leaving = leaving
-        self._retrying = Retrying("call messages whose turn has come")
+        self._retrying = EngineTrouble("call messages whose turn has come")
         self._calls: set[asyncio.Task[None]] = set()
 
     def part_of(self, entry: Called) -> Hashable:
@@ -160,7 +160,7 @@ class Decider(Collector[Handling]):
         super().__init__()
         self._step = step
         self._decided = decided
-        self._retrying = Retrying(step.what)
+        self._retrying = EngineTrouble(step.what)
 
     def part_of(self, entry: Handling) -> Hashable:
         return self._step.part_of(entry)
@@ -206,7 +206,7 @@ class Inside(Protocol):
 
 class Entrance(Collector[Handling]):
     def __init__(
-        self, step: AsyncLimitsStep, heartbeat: Heartbeat, leaving: Leaving, slots: Slots, lease_ms: int, inside: Inside
+        self, step: AsyncLimitsStep, heartbeat: Heartbeat, leaving: PlacesGivenBack, slots: Slots, lease_ms: int, inside: Inside
     ) -> None:
         super().__init__()
         self._step = step
@@ -215,7 +215,7 @@ class Entrance(Collector[Handling]):
         self._slots = slots
         self._lease_ms = lease_ms
         self._inside = inside
-        self._retrying = Retrying("let messages pass their limits")
+        self._retrying = EngineTrouble("let messages pass their limits")
         self._interrupted: dict[Handling, list[Held]] = {}  # what is known of their places whose way the engine has broken off
 
     def part_of(self, entry: Handling) -> Hashable:

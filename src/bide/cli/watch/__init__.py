@@ -16,7 +16,7 @@ from bide.core.times import duration_ms
 from bide.errors import ConfigError, EngineError, Unsupported
 
 if TYPE_CHECKING:
-    from bide.cli.watch.look import Looking
+    from bide.cli.watch.look import Looks
 
 section: Section = Section("Topics")
 
@@ -74,10 +74,10 @@ def watch(
     return show(options, _looking(topic), every)
 
 
-def _looking(topic: str | None) -> "Looking":
-    from bide.cli.watch.look import Looking
+def _looking(topic: str | None) -> "Looks":
+    from bide.cli.watch.look import Looks
 
-    return Looking(topic)
+    return Looks(topic)
 
 
 def _lines(options: QueueOptions, topic: str | None, every: float, *, once: bool) -> int:

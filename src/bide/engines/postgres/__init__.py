@@ -10,7 +10,7 @@ from bide.engines.postgres.layout import FoundMigrations, told
 from bide.engines.postgres.location import Address, read
 from bide.engines.postgres.sync.connections import Connections
 from bide.engines.postgres.sync.engine import Postgres
-from bide.engines.postgres.sync.migrations import Migrating
+from bide.engines.postgres.sync.migrations import Migrator
 from bide.errors import ConfigError
 
 CAPABILITIES = Capabilities(
@@ -37,9 +37,9 @@ class PostgresSource:
     def sync(self) -> Postgres:
         return Postgres(self._address, CAPABILITIES, self._settings.dead_for, self._settings.dead_max)
 
-    def migrating(self) -> Migrating:
+    def migrating(self) -> Migrator:
         """The tables and functions of the namespace, to be made or brought to this release's layout."""
-        return Migrating(self._address, Connections(self._address).connect)
+        return Migrator(self._address, Connections(self._address).connect)
 
     def told(self, found: FoundMigrations) -> str:
         """Where the tables stand, as a sentence without its end."""

@@ -9,7 +9,7 @@ from bide.engines.base import Claim, End, Ended, Hold, Move
 from bide.engines.guard.sync import Guard
 from bide.engines.sync import Engine
 from bide.prove.history import History
-from bide.prove.operation import Sending
+from bide.prove.operation import SendOperation
 from bide.queue import Delivery, Queue
 from bide.queue.bulk import complete
 from bide.types import CancelResult, Duration, Info, Requeued, RescheduleResult, SendOptions, Sent, State
@@ -55,7 +55,9 @@ class Recorded:
         self.plain = queue
         self.history = history
 
-    def send(self, topic: str, body: object = None, *, again: Sending | None = None, **options: Unpack[SendOptions]) -> Sent:
+    def send(
+        self, topic: str, body: object = None, *, again: SendOperation | None = None, **options: Unpack[SendOptions]
+    ) -> Sent:
         """`again`: the send that this one repeats, after OutcomeUnknown for example."""
         with self.history.sending(topic, body, again=again, **options) as op:
             return op.ok(self.plain.send(topic, op.body, **options))

@@ -9,7 +9,7 @@ from bide.engines.base import NewMessage
 from bide.engines.guard.hooks import Hooks
 from bide.errors import ResultPending, ResultUnknown
 from bide.queue import outbox
-from bide.queue.aio.outbox_changes import AsyncBringing, AsyncWithdrawal, Cancel
+from bide.queue.aio.outbox_changes import AsyncOutboxChanges, AsyncWithdrawal, Cancel
 from bide.queue.aio.outbox_messages import AsyncOutboxMessages, AsyncTurns
 from bide.queue.aio.relay import AsyncRelay, AsyncRelays
 from bide.queue.aio.results import AsyncOpenResults
@@ -32,7 +32,7 @@ class AsyncOutbox:
         self._keeping = keeping
         self._named = AsyncOpenResults(store)  # the ids that messages have since they were handed on
         self._names = False  # whether any that was handed on here is asked for
-        self._bring = AsyncBringing(store, target, self._name).bring
+        self._bring = AsyncOutboxChanges(store, target, self._name).bring
         self.waiting: AsyncOutboxMessages = AsyncOutboxMessages(store, target, self._bring)
         self._turns = AsyncTurns(self.waiting, target)
         self.relays: AsyncRelays = AsyncRelays()

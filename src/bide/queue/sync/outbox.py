@@ -13,7 +13,7 @@ from bide.queue.batching import CLOSING
 from bide.queue.relay import Kept
 from bide.queue.results import expected
 from bide.queue.setup import Setup
-from bide.queue.sync.outbox_changes import Bringing, Cancel, Withdrawal
+from bide.queue.sync.outbox_changes import Cancel, OutboxChanges, Withdrawal
 from bide.queue.sync.outbox_messages import OutboxMessages, Turns
 from bide.queue.sync.relay import Relay, Relays
 from bide.queue.sync.results import OpenResults
@@ -32,7 +32,7 @@ class Outbox:
         self._keeping = keeping
         self._named = OpenResults(store)  # the ids that messages have since they were handed on
         self._names = False  # whether any that was handed on here is asked for
-        self._bring = Bringing(store, target, self._name).bring
+        self._bring = OutboxChanges(store, target, self._name).bring
         self.waiting: OutboxMessages = OutboxMessages(store, target, self._bring)
         self._turns = Turns(self.waiting, target)
         self.relays: Relays = Relays()

@@ -26,7 +26,7 @@ TWICE = 2  # calls that a part of the queue fails before it is not asked any mor
 Name: TypeAlias = Callable[[Sequence[Kept], Sequence[Sent], int], None]
 
 
-class Bringing:
+class OutboxChanges:
     def __init__(self, store: Engine, target: Engine, name: Name) -> None:
         """`name`: remembers which ids messages have in the queue."""
         self._store = store

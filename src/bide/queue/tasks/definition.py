@@ -14,7 +14,7 @@ from bide.core.times import duration_ms
 from bide.errors import BadOption, BadTime, ConfigError
 from bide.queue.deliveries import noting
 from bide.queue.tasks.arguments import Arguments
-from bide.queue.tasks.failures import Errors, Failing, OnDead
+from bide.queue.tasks.failures import Errors, FailureRules, OnDead
 from bide.queue.tasks.items import Gather, Items, read_batch
 from bide.queue.tasks.limits import LOCK_DELAY, LOCK_WAIT, CatchUp, Limits, OnConflict, Overdue, read_overdue, refuse_idle
 from bide.queue.topic_rules import Rule, TopicRules, rule
@@ -166,7 +166,7 @@ class Definition:
             if self.batch is None
             else Items(function, name_of(function))
         )
-        self.failing: Failing = Failing(retry_for, no_retry_for, on_dead)
+        self.failing: FailureRules = FailureRules(retry_for, no_retry_for, on_dead)
         refuse_idle(lock, on_conflict, lock_wait, lock_delay)
         limits = Limits(
             self.topic,

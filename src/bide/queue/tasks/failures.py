@@ -14,7 +14,7 @@ OnDead: TypeAlias = Callable[[Any, str], Any]
 Errors: TypeAlias = type[BaseException] | Iterable[type[BaseException]]
 
 
-class Failing:
+class FailureRules:
     def __init__(self, retry_for: Errors | None, no_retry_for: Errors, on_dead: OnDead | None) -> None:
         self._retry_for = None if retry_for is None else _errors(retry_for, "retry_for")
         self._no_retry_for = _errors(no_retry_for, "no_retry_for")

@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from bide.engines.postgres.aio.migrations import AsyncMigrating
+from bide.engines.postgres.aio.migrations import AsyncMigrator
 from bide.engines.postgres.failures import (
     PATIENCE,
     Tries,
@@ -47,7 +47,7 @@ class AsyncConnections:
         self._settings = settings_for(self._address.shown, found, pooled=self.pooled)
         if self.pooled or self._settings:
             await self.drop_idle()
-        await AsyncMigrating(self._address, self.connect).ensure(lambda sql: self.run(sql, ()))
+        await AsyncMigrator(self._address, self.connect).ensure(lambda sql: self.run(sql, ()))
 
     async def run(
         self,

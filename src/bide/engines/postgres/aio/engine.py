@@ -35,9 +35,9 @@ from bide.engines.gates.aio import AsyncGates
 from bide.engines.postgres import rows
 from bide.engines.postgres.aio.connections import AsyncConnections
 from bide.engines.postgres.aio.gates import AsyncPostgresGates
-from bide.engines.postgres.aio.join import AsyncJoining
+from bide.engines.postgres.aio.join import AsyncJoiner
 from bide.engines.postgres.aio.results import AsyncPostgresResults
-from bide.engines.postgres.aio.wakeup import AsyncWaking
+from bide.engines.postgres.aio.wakeup import AsyncWaker
 from bide.engines.postgres.failures import Tries
 from bide.engines.postgres.layout import filled
 from bide.engines.postgres.location import Address
@@ -62,8 +62,8 @@ class AsyncPostgres(AsyncEngine):
         self._dead_max = dead_max
         self._calls = {verb: filled(call, address.schema) for verb, call in rows.CALLS.items()}
         self._connections = AsyncConnections(address)
-        self._joining = AsyncJoining(address, lambda sql: self._connections.run(sql, ()))
-        self._waking: AsyncWaking | None = None
+        self._joining = AsyncJoiner(address, lambda sql: self._connections.run(sql, ()))
+        self._waking: AsyncWaker | None = None
         self._lane = os.urandom(8).hex()
         self._number = 0
         self.gates: AsyncGates = AsyncPostgresGates(self._connections, address.schema, self._request)
@@ -84,7 +84,7 @@ class AsyncPostgres(AsyncEngine):
                 await self._connections.drop_idle()
                 raise
             polls = self._address.wake == "poll" or (self._address.wake == "auto" and self._connections.pooled)
-            self._waking = AsyncWaking(self._connections, self._address.schema, self._bounds.lower, polls=polls)
+            self._waking = AsyncWaker(self._connections, self._address.schema, self._bounds.lower, polls=polls)
 
     async def close(self) -> None:
         if self._waking is not None:
@@ -286,7 +286,7 @@ class AsyncPostgres(AsyncEngine):
         """A call in the caller's transaction has no name, as it is not repeated."""
         return None if connection is not None else self._request()
 
-    def _awake(self) -> AsyncWaking:
+    def _awake(self) -> AsyncWaker:
         if self._waking is None:
             raise Unavailable("The PostgreSQL engine is not open: open() it first.")
         return self._waking

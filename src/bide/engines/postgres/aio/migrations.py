@@ -22,7 +22,7 @@ PAUSE = 2.0  # seconds until it tries again
 _log = Log("bide.postgres")
 
 
-class AsyncMigrating:
+class AsyncMigrator:
     """Programs that come together do it once: each step is one transaction, under a lock of the namespace's."""
 
     def __init__(self, address: Address, connect: Callable[[], Awaitable[AsyncLimited]], ours: Layout = OURS) -> None:

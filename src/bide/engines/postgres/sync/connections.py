@@ -21,7 +21,7 @@ from bide.engines.postgres.failures import (
 )
 from bide.engines.postgres.location import LOOK, Address, settings_for
 from bide.engines.postgres.statements import ConnectionRoom, Limited, Rows
-from bide.engines.postgres.sync.migrations import Migrating
+from bide.engines.postgres.sync.migrations import Migrator
 from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.wakeable import Signal
 
@@ -47,7 +47,7 @@ class Connections:
         self._settings = settings_for(self._address.shown, found, pooled=self.pooled)
         if self.pooled or self._settings:
             self.drop_idle()
-        Migrating(self._address, self.connect).ensure(lambda sql: self.run(sql, ()))
+        Migrator(self._address, self.connect).ensure(lambda sql: self.run(sql, ()))
 
     def run(
         self,

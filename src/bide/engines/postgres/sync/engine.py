@@ -39,9 +39,9 @@ from bide.engines.postgres.long_transactions import FIND, LongTransactions
 from bide.engines.postgres.recent import BEGINNING, Bounds, Recent
 from bide.engines.postgres.sync.connections import Connections
 from bide.engines.postgres.sync.gates import PostgresGates
-from bide.engines.postgres.sync.join import Joining
+from bide.engines.postgres.sync.join import Joiner
 from bide.engines.postgres.sync.results import PostgresResults
-from bide.engines.postgres.sync.wakeup import Waking
+from bide.engines.postgres.sync.wakeup import Waker
 from bide.engines.results.sync import Results
 from bide.engines.sync import Engine
 from bide.errors import BadOption, EngineError, OutcomeUnknown, Unavailable
@@ -62,8 +62,8 @@ class Postgres(Engine):
         self._dead_max = dead_max
         self._calls = {verb: filled(call, address.schema) for verb, call in rows.CALLS.items()}
         self._connections = Connections(address)
-        self._joining = Joining(address, lambda sql: self._connections.run(sql, ()))
-        self._waking: Waking | None = None
+        self._joining = Joiner(address, lambda sql: self._connections.run(sql, ()))
+        self._waking: Waker | None = None
         self._lane = os.urandom(8).hex()
         self._number = 0
         self.gates: Gates = PostgresGates(self._connections, address.schema, self._request)
@@ -84,7 +84,7 @@ class Postgres(Engine):
                 self._connections.drop_idle()
                 raise
             polls = self._address.wake == "poll" or (self._address.wake == "auto" and self._connections.pooled)
-            self._waking = Waking(self._connections, self._address.schema, self._bounds.lower, polls=polls)
+            self._waking = Waker(self._connections, self._address.schema, self._bounds.lower, polls=polls)
 
     def close(self) -> None:
         if self._waking is not None:
@@ -284,7 +284,7 @@ class Postgres(Engine):
         """A call in the caller's transaction has no name, as it is not repeated."""
         return None if connection is not None else self._request()
 
-    def _awake(self) -> Waking:
+    def _awake(self) -> Waker:
         if self._waking is None:
             raise Unavailable("The PostgreSQL engine is not open: open() it first.")
         return self._waking

@@ -23,7 +23,7 @@ UTF8 = "utf-8"
 WHILE = 0.1  # seconds for which others wait while one asks where the queue is
 
 
-class Joining:
+class Joiner:
     def __init__(self, address: Address, ask: Callable[[str], Rows]) -> None:
         """`ask`: by a connection of the engine's own."""
         self._shown = address.shown

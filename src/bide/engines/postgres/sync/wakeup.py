@@ -30,7 +30,7 @@ MANY = 1_000  # topics: of more, those are forgotten that nobody has asked for l
 AWAY = 0.5  # seconds of sleep when the server is away, before the caller tries again
 
 
-class Waking:
+class Waker:
     def __init__(self, connections: Connections, channel: str, lower: Callable[[str, int], None], *, polls: bool) -> None:
         self._connections = connections
         self._channel = channel

@@ -32,7 +32,7 @@ from bide.engines.rabbitmq.aio.dead_letters import AsyncDeadLetters, AsyncLost
 from bide.engines.rabbitmq.aio.ends import LATER, AsyncEndings, Ending
 from bide.engines.rabbitmq.aio.inbox import AsyncInbox
 from bide.engines.rabbitmq.aio.line import AsyncBrokerLine
-from bide.engines.rabbitmq.aio.parked import AsyncParking
+from bide.engines.rabbitmq.aio.parked import AsyncParkedDeliveries
 from bide.engines.rabbitmq.aio.send import AsyncSender
 from bide.engines.rabbitmq.aio.topology import AsyncTopicQueues
 from bide.engines.rabbitmq.failures import told
@@ -105,7 +105,7 @@ class AsyncRabbit(AsyncWithoutVerbs):
         self._topics.looking = self._endings.line
         self._inbox = AsyncInbox(address, names, self._topics, holdings, self._endings)
         self._new_id = sequence()
-        self._parking = AsyncParking(address, names, self._endings, self._sender, holdings)
+        self._parking = AsyncParkedDeliveries(address, names, self._endings, self._sender, holdings)
         self._telling = AsyncBrokerClock(self._line, self._time, names.prefix)
         self._opening = asyncio.Lock()
         self._opened = False

@@ -29,7 +29,7 @@ STAY_MS = 10_000  # for which a copy waits to be received here, before it goes t
 UNUSED_MS = 7 * 86_400_000  # after which the queue of a dead process is removed; what was in it has left long before
 
 
-class AsyncParking:
+class AsyncParkedDeliveries:
     def __init__(
         self, address: Address, names: QueueNames, endings: AsyncEndings, sender: AsyncSender, holdings: Holdings
     ) -> None:

@@ -86,7 +86,7 @@ class AsyncWakeup(ABC):
         self._closed = True
 
 
-class AsyncBlocking(AsyncWakeup):
+class AsyncBlockingWakeup(AsyncWakeup):
     """wake=list: blocked on the wake lists that tokens are pushed to, by one listener a shard."""
 
     def __init__(self, address: Endpoint, shards: AsyncShards) -> None:
@@ -178,7 +178,7 @@ class AsyncBlocking(AsyncWakeup):
             await listener.close()
 
 
-class AsyncPolling(AsyncWakeup):
+class AsyncPollingWakeup(AsyncWakeup):
     """wake=poll, for servers without blocking commands: checks the lists four times a second."""
 
     async def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
@@ -198,7 +198,7 @@ class AsyncPolling(AsyncWakeup):
         return False
 
 
-class AsyncExpiring(AsyncWakeup):
+class AsyncExpiryWakeup(AsyncWakeup):
     """wake=expiry: subscribed to expired keys, waiting for an alarm key of our shards. One listener a server."""
 
     def __init__(self, address: Endpoint, shards: AsyncShards) -> None:
@@ -248,4 +248,8 @@ def _check_place(listeners: Sequence[AsyncListener]) -> None:
 
 Listeners: TypeAlias = dict[AsyncShard, AsyncListener]
 
-WAKEUPS: Mapping[Wake, type[AsyncWakeup]] = {"list": AsyncBlocking, "poll": AsyncPolling, "expiry": AsyncExpiring}
+WAKEUPS: Mapping[Wake, type[AsyncWakeup]] = {
+    "list": AsyncBlockingWakeup,
+    "poll": AsyncPollingWakeup,
+    "expiry": AsyncExpiryWakeup,
+}

@@ -86,7 +86,7 @@ class Wakeup(ABC):
         self._closed = True
 
 
-class Blocking(Wakeup):
+class BlockingWakeup(Wakeup):
     """wake=list: blocked on the wake lists that tokens are pushed to, by one listener a shard."""
 
     def __init__(self, address: Endpoint, shards: Shards) -> None:
@@ -178,7 +178,7 @@ class Blocking(Wakeup):
             listener.close()
 
 
-class Polling(Wakeup):
+class PollingWakeup(Wakeup):
     """wake=poll, for servers without blocking commands: checks the lists four times a second."""
 
     def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
@@ -198,7 +198,7 @@ class Polling(Wakeup):
         return False
 
 
-class Expiring(Wakeup):
+class ExpiryWakeup(Wakeup):
     """wake=expiry: subscribed to expired keys, waiting for an alarm key of our shards. One listener a server."""
 
     def __init__(self, address: Endpoint, shards: Shards) -> None:
@@ -248,4 +248,8 @@ def _check_place(listeners: Sequence[Listener]) -> None:
 
 Listeners: TypeAlias = dict[Shard, Listener]
 
-WAKEUPS: Mapping[Wake, type[Wakeup]] = {"list": Blocking, "poll": Polling, "expiry": Expiring}
+WAKEUPS: Mapping[Wake, type[Wakeup]] = {
+    "list": BlockingWakeup,
+    "poll": PollingWakeup,
+    "expiry": ExpiryWakeup,
+}
