@@ -123,9 +123,10 @@ class Envelope(NamedTuple):
         )
         if max_attempts == options.MAX_ATTEMPTS != self.attempts.get(topic):  # else it would be as if nothing was said
             new = replace(new, headers={**new.headers, ATTEMPTS: str(max_attempts)})
-        for name, value in carried.items():
-            if value is not None:
-                new = with_carried(new, name, value)
+        if carried:
+            for name, value in carried.items():
+                if value is not None:
+                    new = with_carried(new, name, value)
         if max_wait is None and unique_for is None and depends_on is None and if_exists != "merge":
             return new
         return self._with_rest(new, max_wait, unique_for, depends_on)

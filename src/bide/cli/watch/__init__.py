@@ -16,7 +16,7 @@ from bide.core.times import duration_ms
 from bide.errors import ConfigError, EngineError, Unsupported
 
 if TYPE_CHECKING:
-    from bide.cli.watch.look import Looks
+    from bide.cli.watch.look import Watcher
 
 section: Section = Section("Topics")
 
@@ -74,10 +74,10 @@ def watch(
     return show(options, _looking(topic), every)
 
 
-def _looking(topic: str | None) -> "Looks":
-    from bide.cli.watch.look import Looks
+def _looking(topic: str | None) -> "Watcher":
+    from bide.cli.watch.look import Watcher
 
-    return Looks(topic)
+    return Watcher(topic)
 
 
 def _lines(options: QueueOptions, topic: str | None, every: float, *, once: bool) -> int:
