@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bide import Queue
-from bide.cli.watch.look import AT_MOST, READ, Watcher
+from bide.cli.watch.look import AT_MOST, READ, QueueWatch
 from bide.cli.watch.screen import rate
 from tests.cli.running import AtTerminal, Bide, Terminal
 from tests.servers.redis import RedisServer
@@ -168,7 +168,7 @@ def test_a_look_asks_for_the_counts_and_for_what_runs_in_a_few_topics(queue: Que
     for topic in topics:
         queue.send(topic)
         queue.receive(topic)
-    looking, counted = Watcher(None), Counted(queue)
+    looking, counted = QueueWatch(None), Counted(queue)
     asked: Any = counted
     for looks in (1, 2, 3):
         look = looking.look(asked)
@@ -178,7 +178,7 @@ def test_a_look_asks_for_the_counts_and_for_what_runs_in_a_few_topics(queue: Que
 
 
 def test_a_slow_server_is_left_alone_for_nine_tenths_of_the_time(queue: Queue) -> None:
-    looking = Watcher(None)
+    looking = QueueWatch(None)
     looking._took = 2.0
     assert looking.rest(1.0) == pytest.approx(2.0 / AT_MOST - 2.0)
     looking._took = 0.01
@@ -186,7 +186,7 @@ def test_a_slow_server_is_left_alone_for_nine_tenths_of_the_time(queue: Queue) -
 
 
 def test_a_change_is_of_what_is_stored(queue: Queue) -> None:
-    looking = Watcher(None)
+    looking = QueueWatch(None)
     first = looking.look(queue)
     assert first.change is None
     queue.send_many("mail", range(50))

@@ -16,7 +16,7 @@ from bide.core.times import duration_ms
 from bide.errors import ConfigError, EngineError, Unsupported
 
 if TYPE_CHECKING:
-    from bide.cli.watch.look import Watcher
+    from bide.cli.watch.look import QueueWatch
 
 section: Section = Section("Topics")
 
@@ -74,10 +74,10 @@ def watch(
     return show(options, _looking(topic), every)
 
 
-def _looking(topic: str | None) -> "Watcher":
-    from bide.cli.watch.look import Watcher
+def _looking(topic: str | None) -> "QueueWatch":
+    from bide.cli.watch.look import QueueWatch
 
-    return Watcher(topic)
+    return QueueWatch(topic)
 
 
 def _lines(options: QueueOptions, topic: str | None, every: float, *, once: bool) -> int:

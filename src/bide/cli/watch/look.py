@@ -76,7 +76,7 @@ class QueueLook(NamedTuple):
         }
 
 
-class Watcher:
+class QueueWatch:
     """Looks at some topics again and again, and remembers what it needs to compare."""
 
     def __init__(self, pattern: str | None) -> None:

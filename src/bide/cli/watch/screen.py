@@ -12,7 +12,7 @@ from bide.cli.exits import Exit
 from bide.cli.output import LATE, Table, console, echo, escaped, is_terminal, note, relative, without_passwords
 from bide.cli.queues import QueueOptions
 from bide.cli.topics import count, overdue
-from bide.cli.watch.look import QueueLook, Watcher, by_worker
+from bide.cli.watch.look import QueueLook, QueueWatch, by_worker
 from bide.core.formats import plural, span
 from bide.errors import EngineError
 from bide.types import Info, Stats
@@ -157,7 +157,7 @@ PARTING = 0.5  # seconds that a look gets at the end
 class Watcher:
     """Looks in a thread, so that the screen can say that the queue does not answer."""
 
-    def __init__(self, options: QueueOptions, looking: Watcher, interval: float) -> None:
+    def __init__(self, options: QueueOptions, looking: QueueWatch, interval: float) -> None:
         self.news: threading.Event = threading.Event()
         self.look: QueueLook | None = None
         self.error: EngineError | None = None  # of the last look
@@ -197,7 +197,7 @@ class Watcher:
             self.news.set()
 
 
-def show(options: QueueOptions, looking: Watcher, interval: float) -> int:
+def show(options: QueueOptions, looking: QueueWatch, interval: float) -> int:
     """Until Ctrl-C, or an error that is not the engine's, or until the terminal has gone."""
     from rich.live import Live
 

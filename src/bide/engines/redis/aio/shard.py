@@ -256,7 +256,7 @@ class AsyncShard:
 
     async def get(self, refs: Sequence[Ref], now: int | None, patience: float | None = None) -> list[Stored | None]:
         named = [sends.ref(each, self.number) for each in refs]
-        reading, leases = stored.MessageReader(named), stored.LeaseHolders(())
+        reading, leases = stored.Lookup(named), stored.LeaseHolders(())
         for _ in range(TRIES):  # a message may end before its lease is found
             reading = await self._read(named, now, patience)
             leases = stored.LeaseHolders(reading.leased().values())
@@ -277,10 +277,8 @@ class AsyncShard:
         pairs = zip(found, reading.told, strict=True)
         return [stored.shown(each, topic, reading.now, told) for each, told in pairs]
 
-    async def _read(
-        self, named: Sequence[Sequence[Arg]], now: int | None, patience: float | None = None
-    ) -> stored.MessageReader:
-        reading = stored.MessageReader(named)
+    async def _read(self, named: Sequence[Sequence[Arg]], now: int | None, patience: float | None = None) -> stored.Lookup:
+        reading = stored.Lookup(named)
         while args := reading.args():
             reading.hear(await self.calls.ask("get", args, now, patience=patience))
         return reading

@@ -229,7 +229,7 @@ def shown(found: FoundMessage, name: str, now: int, told: Sequence[Any]) -> Stor
     return None if moved or (told[1][3] == b"leased") != bool(found.lease.end) else message
 
 
-class MessageReader:
+class Lookup:
     """What is stored about messages, of which one script may tell but some."""
 
     def __init__(self, named: Sequence[Sequence[Arg]]) -> None:

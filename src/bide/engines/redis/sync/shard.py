@@ -252,7 +252,7 @@ class Shard:
 
     def get(self, refs: Sequence[Ref], now: int | None, patience: float | None = None) -> list[Stored | None]:
         named = [sends.ref(each, self.number) for each in refs]
-        reading, leases = stored.MessageReader(named), stored.LeaseHolders(())
+        reading, leases = stored.Lookup(named), stored.LeaseHolders(())
         for _ in range(TRIES):  # a message may end before its lease is found
             reading = self._read(named, now, patience)
             leases = stored.LeaseHolders(reading.leased().values())
@@ -273,8 +273,8 @@ class Shard:
         pairs = zip(found, reading.told, strict=True)
         return [stored.shown(each, topic, reading.now, told) for each, told in pairs]
 
-    def _read(self, named: Sequence[Sequence[Arg]], now: int | None, patience: float | None = None) -> stored.MessageReader:
-        reading = stored.MessageReader(named)
+    def _read(self, named: Sequence[Sequence[Arg]], now: int | None, patience: float | None = None) -> stored.Lookup:
+        reading = stored.Lookup(named)
         while args := reading.args():
             reading.hear(self.calls.ask("get", args, now, patience=patience))
         return reading
