@@ -62,3 +62,10 @@ def test_it_is_checked(queue: Queue) -> None:
         queue.session.setup.envelope.message("t", 1, note="too long a note")
     with pytest.raises(BadOption, match="Item 1: note is"):
         queue.send_many("t", [1, Noted(2, note="")])
+
+
+def test_its_header_counts_for_no_limit_of_the_sender(queue: Queue) -> None:
+    full, envelope = {"h": "x" * 8_191}, queue.session.setup.envelope
+    assert envelope.message("t", 1, headers=full, note="x", depends_on=["an-id"]).headers.keys() > {"h", "bide-note"}
+    with pytest.raises(BadOption, match="The headers are 8,193 bytes"):
+        envelope.message("t", 1, headers={"h": "x" * 8_192}, note="x", depends_on=["an-id"])

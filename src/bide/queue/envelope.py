@@ -1,4 +1,4 @@
-"""Messages that wait for others: what a send may say, and what is noted of it."""
+"""What users hand in, checked and turned into what engines take. Nothing is sent from here."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -36,7 +36,7 @@ def refuse_times(depends_on: object, delay: Duration | None, at: datetime | None
 
 
 def with_dependencies(headers: Mapping[str, str] | None, given: Iterable[str | Sent]) -> Mapping[str, str]:
-    """The headers, and those that the message waits for, each once."""
+    """The headers, which were checked, and those that the message waits for, each once."""
     if isinstance(given, str | Sent) or not isinstance(given, Iterable):
         raise BadOption(f"depends_on is a {type(given).__name__}. Give a list of what was sent, or of ids.")
     each: object
@@ -48,7 +48,7 @@ def with_dependencies(headers: Mapping[str, str] | None, given: Iterable[str | S
         raise BadOption(f"depends_on names {len(ids):,} messages. Give 1 to {MAX_BATCH:,}; these may depend on others.")
     if any("," in each for each in ids):
         raise BadOption("depends_on has an id with a comma, which no message has.")
-    return {**options.headers(headers), DEPENDS: ",".join(ids)}
+    return {**(headers or {}), DEPENDS: ",".join(ids)}
 
 
 def check_known(ids: Sequence[str], known: Iterable[object]) -> None:

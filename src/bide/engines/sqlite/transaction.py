@@ -1,4 +1,8 @@
-"""What a writer has read in its file, and need not read again until somebody else writes to it."""
+"""One transaction as the verbs see it: statements by name, engine time, topics and messages.
+
+A writer does many jobs in one transaction, and remembers some of what it has read for the next one, until somebody else writes
+to its file: see `ReadBefore`.
+"""
 
 import re
 import sqlite3

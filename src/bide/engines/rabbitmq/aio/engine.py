@@ -1,4 +1,4 @@
-"""The verbs that RabbitMQ has no way to do: a message that waits in a queue can't be found there."""
+"""The RabbitMQ engine: puts climb the ladder, claims take what the broker has delivered, and ends are acknowledged."""
 
 import asyncio
 from collections.abc import Collection, Sequence

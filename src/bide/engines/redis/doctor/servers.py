@@ -41,6 +41,7 @@ CHECKS: Mapping[str, Check] = {
     "messages": checks.messages,
     "connections": checks.connections,
 }
+THROUGH_A_PROXY: Sequence[Check] = (checks.server, checks.memory, checks.eviction)
 
 
 def learn(visits: Visits, namespace: Namespace, first: Stop) -> None:
@@ -131,7 +132,7 @@ def _ask_through(look: Look, told: ServerTold) -> None:
     each_tells: list[tuple[str, Finding]] = []
     for name, info in infos.items():
         one = Look(look.namespace, look.server, None, there[name], name, info=info)
-        for check in (checks.server, checks.memory, checks.eviction):
+        for check in THROUGH_A_PROXY:
             each_tells += [(name, finding) for finding in check(one)]
     told.answers["servers"] = len(infos)
     told.answers["found"] = [
