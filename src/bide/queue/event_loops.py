@@ -98,7 +98,7 @@ class AsyncAffinity:
         self._loop = loop
         return True
 
-    caller = staticmethod(asyncio.current_task)
+    caller: "staticmethod[[], object]" = staticmethod(asyncio.current_task)
     """Who calls: a task."""
 
     def leave(self, heartbeat: Heartbeat, engine: AsyncEngine) -> None:
@@ -122,7 +122,7 @@ class Affinity:
         self._pid = pid
         return True
 
-    caller = staticmethod(threading.get_ident)
+    caller: "staticmethod[[], object]" = staticmethod(threading.get_ident)
     """Who calls: a thread, and what it is interrupted by."""
 
     def leave(self, heartbeat: Heartbeat, engine: Engine) -> None:
