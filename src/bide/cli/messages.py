@@ -23,7 +23,7 @@ from bide.cli.output import (
     now_ms,
     relative,
 )
-from bide.cli.pages import LISTED, find_topics, is_many, print_pages, read_pages
+from bide.cli.pages import LISTED, is_many, print_pages, read_pages
 from bide.cli.queues import CODES, ENDS, QueueOptions, Target, refused
 from bide.cli.sweep import Filters
 from bide.core import formats
@@ -70,7 +70,7 @@ def list_(
     table = Table(*columns, short=("topic", "key"), spare=("at", "attempt"), without=() if is_many(topic) else ("topic",))
     with options.open() as queue:
         most, where = None if whole else limit or LISTED, filters.where()
-        pages = read_pages(queue, find_topics(queue, topic), (state,), most, after=after, where=where)
+        pages = read_pages(queue, topic, (state,), most, after=after, where=where)
         count, mark = print_pages(pages, table, _row, _style, as_json=as_json)
     if not count:
         note(f"{topic or 'The queue'} has no {state + ' ' if state else ''}messages{'' if where is None else ' that match'}.")

@@ -42,16 +42,19 @@ def topic_pattern(*patterns: str | None) -> re.Pattern[str]:
 
 def read_pages(
     queue: "Queue",
-    topics: Sequence[str],
+    pattern: str | None,
     states: Sequence[State | None],
     limit: int | None = None,
     *,
     after: str | None = None,
     where: Where | None = None,
 ) -> Iterator[Page]:
-    """Pages of messages, up to `limit` messages, or all without one. The last page has a mark if there may be more."""
+    """Pages of the messages of a topic, or of those that a pattern names: up to `limit` messages, or all without one.
+
+    The last page has a mark if there may be more.
+    """
     left = sys.maxsize if limit is None else limit
-    each = list(itertools.product(topics, states))
+    each = list(itertools.product(find_topics(queue, pattern), states))
     for place, (topic, state) in enumerate(each, 1):
         while left:
             page = queue.messages(topic, state=state, limit=PAGE if where else min(PAGE, left), after=after, where=where)

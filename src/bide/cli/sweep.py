@@ -102,7 +102,7 @@ class Meant(NamedTuple):
             found = itertools.chain.from_iterable(self._found(absent))
             yield [info for info in found if info.topic == self.pattern and info.state in self.states]
             return
-        for page in read_pages(self.queue, self.topics, self.states, where=self.where):
+        for page in read_pages(self.queue, self.pattern, self.states, where=self.where):
             absent.update(page.missing)
             yield [info for info in page if info.id in self.ids] if self.ids else page
 
@@ -222,31 +222,34 @@ def work(meant: Meant, what: str, steps: Callable[["Engine", str], Steps]) -> "P
     return done
 
 
-def ended(step: "Progress", *, named: bool) -> Exit:
-    """How the command ends, when it has said what was done. `named`: the messages were, by their ids."""
+def tell(meant: Meant, step: "Progress", said: str, *, as_json: bool, **counts: Any) -> Exit:
+    """Print what was done, in words or as `counts`, and what was not. Gives the exit code."""
+    gone = step.asked - step.done - step.running
+    if as_json:
+        amiss = {"missing": step.missing, "refused": step.refused, "unconfirmed": step.unconfirmed or None}
+        echo_json({"topic": meant.pattern, **counts, "asked": step.asked, "gone": gone, **amiss})
+    elif step.asked or step.left:
+        echo(said + _left_out(step, gone))
+        if step.keyless:
+            their = "its" if step.keyless == 1 else "their"
+            echo(f"{step.keyless:,} of them lost {their} key, because a newer message has it.")
+    else:
+        echo(meant.none())
     if step.left:
         note(f"bide: {step.left} All else is done: run the command again later for the rest.")
     if step.unconfirmed:
         note(f"bide: {'It' if step.left else 'All'} is done, but {step.short}")
     if step.left or step.unconfirmed:
         return Exit.FAILED
-    return Exit.GONE if named and step.done < step.asked else Exit.OK
+    return Exit.GONE if meant.ids and step.done < step.asked else Exit.OK
 
 
-def left_out(step: "Progress") -> str:
+def _left_out(step: "Progress", gone: int) -> str:
     """What became of those that were meant and were not changed."""
-    running, gone = step.running, step.asked - step.done - step.running
-    parts = []
+    running, parts = step.running, []
     if running:
         parts.append(f"{plural(running, 'message')} {'is' if running == 1 else 'are'} with a worker now.")
     if gone:
         perhaps = ", or lie with a server that failed" if step.left else ""
         parts.append(f"{plural(gone, 'message')} had moved or ended before{perhaps}.")
     return "".join(f" {each}" for each in parts)
-
-
-def counts_of(pattern: str, name: str, step: "Progress", **more: Any) -> dict[str, Any]:
-    """The JSON of a change of many messages."""
-    gone = step.asked - step.done - step.running
-    amiss = {"missing": step.missing, "refused": step.refused, "unconfirmed": step.unconfirmed or None}
-    return {"topic": pattern, name: step.done, **more, "asked": step.asked, "gone": gone, **amiss}
