@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import pytest
 from rich.console import Console
 
-from bide.cli import demo
+from bide.cli.demo import run as demo
 from bide.cli.demo.plan import WORKER_1, plan
 from bide.cli.demo.screen import ROWS, Board, Screen, ShownOrder, percentile
 from bide.cli.demo.verdict import Verdict, as_dict, judge

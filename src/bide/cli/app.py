@@ -11,7 +11,7 @@ from typing import Annotated, cast
 import typer
 
 import bide
-from bide.cli import adopt, dead, layout, messages, move, remove, schedules, send, system, topics, watch, worker
+from bide.cli import adopt, dead, demo, doctor, layout, messages, move, remove, schedules, send, topics, watch, worker
 from bide.cli.exits import Exit
 from bide.cli.output import Unwritable, discard, flush, note, prepare_streams
 from bide.errors import BideError, OutcomeUnknown
@@ -52,7 +52,9 @@ for _section in (
     schedules.section,
     dead.section,
     worker.section,
-    system.section,
+    demo.section,
+    doctor.section,
+    send.of_system,
     layout.section,
     move.section,
 ):

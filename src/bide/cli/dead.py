@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bide.cli.exits import Exit, WrongUsage
-from bide.cli.messages import LISTED, is_many, print_pages, read_pages
 from bide.cli.options import ONLY_DEAD, Delay, Json, JsonLines, Section, TopicOrPattern, Topics, parse_duration
-from bide.cli.output import Table, echo, echo_json, local, note, relative
+from bide.cli.output import Table, local, note, relative
+from bide.cli.pages import LISTED, is_many, print_pages, read_pages
 from bide.cli.queues import QueueOptions
-from bide.cli.sweep import DryRun, Filters, Meant, Steps, carry_out, counts_of, ended, find_topics, left_out
+from bide.cli.sweep import DryRun, Filters, Meant, Steps, carry_out, tell
 from bide.core.times import duration_ms
 from bide.types import Info
 
@@ -36,12 +36,12 @@ def dead(
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of dead letters.")] = LISTED,
     as_json: JsonLines = False,
 ) -> int:
-    named = ("topic",) if is_many(topic) else ()
-    table = Table("id", *named, "was due", "at", "attempts", "key", "last error", short=("topic", "key"), spare=("at",))
+    columns = ("id", "topic", "was due", "at", "attempts", "key", "last error")
+    table = Table(*columns, short=("topic", "key"), spare=("at",), without=() if is_many(topic) else ("topic",))
     where = filters.where()
     with options.open() as queue:
-        pages = read_pages(queue, find_topics(queue, topic), "dead", limit, where=where)
-        count, mark = print_pages(pages, table, _row, topics=bool(named), as_json=as_json)
+        pages = read_pages(queue, topic, ("dead",), limit, where=where)
+        count, mark = print_pages(pages, table, _row, as_json=as_json)
     if not count:
         note(f"{topic or 'The queue'} has no dead letters{'' if where is None else ' that match'}.")
     elif mark is not None:
@@ -52,7 +52,7 @@ def dead(
 
 def _row(info: Info, now: int) -> tuple[str, ...]:
     attempts = f"{info.attempt}/{info.max_attempts}"
-    return info.id, relative(info.due, now), local(info.due), attempts, info.key or "", info.last_error or ""
+    return info.id, info.topic, relative(info.due, now), local(info.due), attempts, info.key or "", info.last_error or ""
 
 
 @section.command(
@@ -102,16 +102,8 @@ def requeue(
         step = carry_out(meant, "requeue", "requeueing", steps, dry=dry, as_json=as_json)
     if isinstance(step, Exit):
         return step
-    if as_json:
-        echo_json(counts_of(topic, "requeued", step, keyless=step.keyless))
-    elif not step.asked and not step.left:
-        echo(meant.none())
-    else:
-        echo(f"Requeued {step.done:,} of {meant.words(step.asked)}.{left_out(step)}")
-        if step.keyless:
-            their = "its" if step.keyless == 1 else "their"
-            echo(f"{step.keyless:,} of them lost {their} key, because a newer message has it.")
-    return ended(step, named=bool(meant.ids))
+    said = f"Requeued {step.done:,} of {meant.words(step.asked)}."
+    return tell(meant, step, said, as_json=as_json, requeued=step.done, keyless=step.keyless)
 
 
 def check_named(topic: str, ids: list[str] | None, *, whole: bool, filtered: bool) -> None:

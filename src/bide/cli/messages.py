@@ -1,8 +1,8 @@
 """`bide list`, `show` and `reschedule`: what is stored, page by page or of one message, and another time for it."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 import typer
 
@@ -20,24 +20,18 @@ from bide.cli.output import (
     is_terminal,
     local,
     note,
-    note_missing,
     now_ms,
     relative,
 )
+from bide.cli.pages import LISTED, is_many, print_pages, read_pages
 from bide.cli.queues import CODES, ENDS, QueueOptions, Target, refused
-from bide.cli.sweep import PAGE, Filters, find_topics
+from bide.cli.sweep import Filters
 from bide.core import formats
-from bide.types import Attempt, Info, Page, RescheduleResult, State, Where
-
-if TYPE_CHECKING:
-    from bide.queue import Queue
-
+from bide.types import Attempt, Info, RescheduleResult, State
 
 section: Section = Section("Messages")
 
-LISTED = 100  # messages that a list has unless told otherwise
 SHOWN = 1_000  # characters of a body on a terminal: no screen is wider
-CUT = ""  # in place of a mark: there are more messages, but no mark to go on from
 _STYLES = {"scheduled": "", "ready": "green", "leased": "cyan", "dead": "red"}
 
 
@@ -72,12 +66,12 @@ def list_(
         raise WrongUsage("Give either --all or --limit, not both.")
     if after is not None and is_many(topic):
         raise WrongUsage("A mark is of one topic. Give its name.")
-    named = ("topic",) if is_many(topic) else ()
-    table = Table("id", *named, "state", "due", "at", "attempt", "key", "body", short=("topic", "key"), spare=("at", "attempt"))
+    columns = ("id", "topic", "state", "due", "at", "attempt", "key", "body")
+    table = Table(*columns, short=("topic", "key"), spare=("at", "attempt"), without=() if is_many(topic) else ("topic",))
     with options.open() as queue:
         most, where = None if whole else limit or LISTED, filters.where()
-        pages = read_pages(queue, find_topics(queue, topic), state, most, after=after, where=where)
-        count, mark = print_pages(pages, table, _row, _style, topics=bool(named), as_json=as_json)
+        pages = read_pages(queue, topic, (state,), most, after=after, where=where)
+        count, mark = print_pages(pages, table, _row, _style, as_json=as_json)
     if not count:
         note(f"{topic or 'The queue'} has no {state + ' ' if state else ''}messages{'' if where is None else ' that match'}.")
     elif mark:
@@ -85,66 +79,6 @@ def list_(
     elif mark is not None:
         note("There may be more messages. Raise --limit, or use --all.")
     return Exit.OK
-
-
-def is_many(pattern: str | None) -> bool:
-    """Whether more than one topic is meant."""
-    return pattern is None or "*" in pattern
-
-
-def read_pages(
-    queue: "Queue",
-    topics: Sequence[str],
-    state: State | None,
-    limit: int | None,
-    *,
-    after: str | None = None,
-    where: Where | None = None,
-) -> Iterator[Page]:
-    """Pages of messages, up to `limit` messages, or all without one. The last page has a mark if there may be more."""
-    left = sys.maxsize if limit is None else limit
-    for place, topic in enumerate(topics, 1):
-        while left:
-            page = queue.messages(topic, state=state, limit=PAGE if where else min(PAGE, left), after=after, where=where)
-            after = page.after
-            kept, left = page[:left], max(0, left - len(page))
-            if not left and (len(kept) < len(page) or place < len(topics)):
-                yield Page(kept, CUT, page.missing)
-            elif kept or page.missing:
-                yield Page(kept, after, page.missing)
-            if after is None:
-                break
-
-
-def print_pages(
-    pages: Iterator[Page],
-    table: Table,
-    row: Callable[[Info, int], tuple[str, ...]],
-    style: Callable[[Info, int], str] = lambda info, now: "",
-    *,
-    topics: bool = False,
-    as_json: bool,
-) -> tuple[int, str | None]:
-    """Print pages of messages. Returns how many there were, and the mark to go on from if there are more.
-
-    With `topics`, the topic is shown after the id.
-    """
-    count, mark = 0, None
-    missing: set[str] = set()
-    for page in pages:
-        count, mark = count + len(page), page.after
-        note_missing([each for each in page.missing if each not in missing])
-        missing.update(page.missing)
-        if as_json:
-            for info in page:
-                echo_json(formats.message(info))
-        else:
-            now = now_ms()
-            rows = [row(info, now) for info in page]
-            if topics:
-                rows = [(id, info.topic, *rest) for (id, *rest), info in zip(rows, page, strict=True)]
-            table.add(rows, [style(info, now) for info in page])
-    return count, mark
 
 
 def _style(info: Info, now: int) -> str:
@@ -157,7 +91,7 @@ def _row(info: Info, now: int) -> tuple[str, ...]:
     if is_terminal(sys.stdout):
         body = body[:SHOWN]
     attempt = f"{info.attempt}/{info.max_attempts}"
-    return info.id, info.state, relative(info.due, now), local(info.due), attempt, info.key or "", body
+    return info.id, info.topic, info.state, relative(info.due, now), local(info.due), attempt, info.key or "", body
 
 
 @section.command(

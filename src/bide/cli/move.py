@@ -11,8 +11,8 @@ from bide.cli.adopt.run import NOTHING, carry_out, has_seen_nothing, look
 from bide.cli.exits import Exit, WrongUsage
 from bide.cli.options import Section
 from bide.cli.output import echo, echo_json, note
+from bide.cli.pages import topic_pattern
 from bide.cli.queues import QueueOptions, first_line
-from bide.cli.sweep import topic_pattern
 from bide.cli.topics import count
 from bide.core.formats import plural
 from bide.errors import ConfigError, SchemaMismatch, Unavailable

@@ -211,7 +211,8 @@ class Table:
     """A table that prints its rows page by page.
 
     Columns in `right` are aligned to the right. On a terminal, cells of columns in `short` are cut, columns in `spare` are
-    left out if the terminal is narrow, and the last column is cut to the room that is left. `whole`: nothing is cut.
+    left out if the terminal is narrow, and the last column is cut to the room that is left. `whole`: nothing is cut. Columns
+    in `without` are never shown.
     """
 
     def __init__(
@@ -220,11 +221,14 @@ class Table:
         right: Container[str] = (),
         short: Container[str] = (),
         spare: Container[str] = (),
+        without: Container[str] = (),
         whole: bool = False,
     ) -> None:
         self._room = shutil.get_terminal_size().columns if is_terminal(sys.stdout) and not whole else None
         narrow = self._room is not None and self._room < ROOMY
-        self._kept = [index for index, heading in enumerate(columns) if not (narrow and heading in spare)]
+        self._kept = [
+            index for index, heading in enumerate(columns) if heading not in without and not (narrow and heading in spare)
+        ]
         headings = [columns[index] for index in self._kept]
         self._headings = headings
         self._right = [heading in right for heading in headings]

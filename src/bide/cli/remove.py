@@ -9,7 +9,7 @@ from bide.cli.exits import Exit, WrongUsage
 from bide.cli.options import ONLY_DEAD, IdOrTopic, Json, Section, TopicOrPattern
 from bide.cli.output import echo, echo_json
 from bide.cli.queues import CODES, ENDS, QueueOptions, Target, refused
-from bide.cli.sweep import DryRun, Filters, Meant, Steps, Yes, carry_out, counts_of, ended, left_out
+from bide.cli.sweep import DryRun, Filters, Meant, Steps, Yes, carry_out, tell
 from bide.core.formats import plural
 from bide.types import CancelResult, Where
 
@@ -80,13 +80,8 @@ def _many(options: QueueOptions, topic: str, where: Where | None, *, dry: bool, 
         step = carry_out(meant, "cancel", "cancelling", steps, question="Cancel", dry=dry, yes=yes, as_json=as_json)
     if isinstance(step, Exit):
         return step
-    if as_json:
-        echo_json(counts_of(topic, "cancelled", step, running=step.running))
-    elif step.asked or step.left:
-        echo(f"Cancelled {plural(step.done, 'message')} of {topic}.{left_out(step)}")
-    else:
-        echo(meant.none())
-    return ended(step, named=False)
+    said = f"Cancelled {plural(step.done, 'message')} of {topic}."
+    return tell(meant, step, said, as_json=as_json, cancelled=step.done, running=step.running)
 
 
 of_topics: Section = Section("Topics")
@@ -143,10 +138,4 @@ def purge(
         step = carry_out(meant, "purge", "purging", steps, question="Permanently delete", dry=dry, yes=yes, as_json=as_json)
     if isinstance(step, Exit):
         return step
-    if as_json:
-        echo_json(counts_of(topic, "purged", step, state=of))
-    elif step.asked or step.left:
-        echo(f"Deleted {meant.words(step.done)}.{left_out(step)}")
-    else:
-        echo(meant.none())
-    return ended(step, named=bool(meant.ids))
+    return tell(meant, step, f"Deleted {meant.words(step.done)}.", as_json=as_json, purged=step.done, state=of)

@@ -1,11 +1,12 @@
-"""`bide send`: one message, or one for each line of a file."""
+"""`bide send` and `script`: one message, or one for each line of a file; and how other languages send."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
 
+import bide
 from bide.cli.exits import Exit, WrongUsage
 from bide.cli.options import At, Delay, JsonLines, Section, lacking, parse_duration, parse_time
 from bide.cli.output import due, echo, echo_json, now_ms
@@ -14,6 +15,7 @@ from bide.cli.send_lines import BodyError, parse_body, send_lines
 from bide.cli.send_records import Wanted, send_records
 from bide.core import formats, send_options
 from bide.core.send_options import OF_EACH, Flag, SendOption
+from bide.errors import MissingExtra
 from bide.types import Duration, IfExists, Outgoing, Priority
 
 section: Section = Section("Messages")
@@ -176,3 +178,26 @@ def _header(written: str) -> tuple[str, str]:
     if not mark or not name:
         raise typer.BadParameter("Write it as name=value.", param_hint="--header")
     return name, value
+
+
+of_system: Section = Section("System")
+
+
+@of_system.command(
+    "script",
+    help="Print the Lua script by which programs in other languages send messages through Redis.\n\n"
+    "The script is complete: run it with EVAL, redis-cli --eval, or your client's way to define a command. Its first lines say "
+    "which keys and arguments it takes. Print it again when you update bide.",
+    examples=(("bide script send > send.lua", ""),),
+)
+def script(
+    name: Annotated[Literal["send"], typer.Argument(help="What the script does: send one message.")],
+) -> int:
+    try:
+        from bide.engines.redis.script import send_script
+    except ModuleNotFoundError as missing:
+        raise MissingExtra(f'The script needs the package {missing.name}: pip install "bide[redis]"') from missing
+    echo(f"-- bide {bide.__version__}")
+    for line in send_script().splitlines():
+        echo(line)
+    return Exit.OK

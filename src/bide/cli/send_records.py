@@ -1,28 +1,22 @@
 """`bide send --from` without a topic: messages as `bide list --json` has printed them, a line each."""
 
 import base64
-import contextlib
-import os
-import stat
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, NamedTuple, TypeAlias
 
 import msgspec
-import typer
 
-from bide.cli.exits import Exit
-from bide.cli.output import echo, echo_json, flush, note, now_ms, progress
+from bide.cli.output import echo, now_ms
 from bide.cli.queues import QueueOptions
-from bide.cli.unsent import Unsent
+from bide.cli.send_file import BATCH, FileSender, Unsent, read_lines, send_file
 from bide.clock import moment
 from bide.core import formats
 from bide.core.codec import JSON, MAX_BODY, Encoded
 from bide.core.formats import plural
 from bide.core.times import MAX_DELAY_MS
 from bide.engines.base import NewMessage
-from bide.errors import BadBody, BadMessage, BideError, OutcomeUnknown
+from bide.errors import BadBody, BadMessage, OutcomeUnknown
 from bide.types import IfExists, Priority, Sent, State
 
 if TYPE_CHECKING:
@@ -30,45 +24,6 @@ if TYPE_CHECKING:
     from bide.queue.envelope import Envelope
 
 
-LONGEST = 4 * 2**20  # bytes of a line: room for a body at its limit, however it is written
-
-
-def read_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not empty, each with its number. Raises BadBody for one that is too long."""
-    number = 0
-    while raw := file.readline(LONGEST + 1):
-        number += 1
-        if len(raw) > LONGEST:
-            raise BadBody(f"Line {number:,} is longer than {LONGEST:,} bytes. Write one message per line.")
-        written = raw.rstrip(b"\r\n")
-        if written.strip():
-            yield number, written
-
-
-@contextlib.contextmanager
-def opened(source: str) -> Iterator[BinaryIO]:
-    """A file by its name, or standard input for `-`."""
-    if source == "-":
-        yield sys.stdin.buffer
-        return
-    try:
-        file = open(source, "rb")  # noqa: SIM115 - closed below; only the opening is this error
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not a valid file name"
-        raise typer.BadParameter(f"{source} can't be read: {reason}.", param_hint="--from") from None
-    with file:
-        yield file
-
-
-def is_regular(file: BinaryIO) -> bool:
-    """Whether a file can be read twice."""
-    try:
-        return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and file.tell() == 0
-    except (OSError, ValueError):
-        return False
-
-
-BATCH = 1_000
 BATCH_BYTES = 8 * 2**20  # of bodies, which are in memory together
 
 Reason: TypeAlias = Literal["leased", "dead", "expired"]
@@ -128,63 +83,40 @@ class RecordLine(NamedTuple):
 
 def send_records(options: QueueOptions, source: str, wanted: Wanted, *, as_json: bool) -> int:
     """Send all records of `source`, but for those that are not wanted."""
-    with opened(source) as file:
-        total = _checked(file, wanted) if is_regular(file) else None
-        shown = not (as_json and sys.stdout.isatty())  # a bar among the lines would be in their way
-        with options.open(create=True) as queue, progress("sending", total, shown=shown) as moved:
-            named = queue.capabilities.idempotent or wanted.operation is not None
-            unsent = Unsent(source, "bide send --from -", repeatable=named)
-            sender = _RecordSender(queue, unsent, named=named, as_json=as_json)
-            try:
-                for batch in _batches(file, wanted):
-                    sender.send(batch)
-                    moved(sender.lines)
-            except BideError as error:
-                note(f"bide: {error}")
-                note(f"Accepted before the error: {plural(sender.accepted, 'message')}.{unsent.again(rest=True)}")
-                return Exit.FAILED
-            except KeyboardInterrupt:
-                accepted, again = plural(sender.accepted, "message"), unsent.again(rest=True, unsure=True)
-                note(f"Stopped. Accepted: {accepted}, and possibly some more.{again}")
-                return Exit.STOPPED
-    if not as_json:
-        sender.tell()
-    return unsent.ended()
+
+    def opened(queue: "Queue") -> _RecordSender:
+        named = queue.capabilities.idempotent or wanted.operation is not None
+        unsent = Unsent(source, "bide send --from -", repeatable=named)
+        return _RecordSender(queue, unsent, named=named, as_json=as_json)
+
+    return send_file(options, source, "sending", lambda file: _batches(file, wanted), opened, as_json=as_json)
 
 
-class _RecordSender:
-    """Sends batches, and knows at every moment what became of the lines."""
+class _RecordSender(FileSender[RecordLine]):
+    """Knows at every moment what became of the lines."""
 
     def __init__(self, queue: "Queue", unsent: Unsent, *, named: bool, as_json: bool) -> None:
         """`named`: the engine remembers by its operation what was sent."""
-        self.accepted: int = 0
-        self.lines: int = 0
+        super().__init__(unsent, as_json=as_json)
         self._queue = queue
-        self._unsent = unsent
         self._named = named
-        self._as_json = as_json
         self._topics = set[str]()
         self._outcomes = Counter[str]()
         self._left_out = Counter[Reason]()
 
     def send(self, batch: list[RecordLine]) -> None:
-        """Send a batch. Goes on after one of which a part was done, or all and not confirmed."""
         new = [(line, self._as_sent(line.message)) for line in batch if line.message is not None]
         try:
             answers: Sequence[Sent | None] = self._queue.session.put_many([message for _, message in new]) if new else ()
-            self._unsent.none(batch[-1].number)
+            self.unsent.none(batch[-1].number)
         except OutcomeUnknown as error:
-            answers = self._unsent.some(error, [line.number for line, _ in new], batch[-1].number)
+            answers = self.unsent.some(error, [line.number for line, _ in new], batch[-1].number)
         told = [(line.id, sent) for (line, _), sent in zip(new, answers, strict=True) if sent is not None]
         self.accepted += sum(each.outcome not in ("kept", "exists") for _, each in told)
         self._topics |= {each.topic for _, each in told}
         self._outcomes.update(each.outcome for _, each in told)
         self._left_out.update(line.refused for line in batch if line.refused)
-        self.lines += len(batch)
-        if self._as_json:
-            for id, each in told:
-                echo_json({**formats.sent(each), "from": id})
-            flush()  # a program that reads along knows what was accepted
+        self.print_answers({**formats.sent(each), "from": id} for id, each in told)
 
     def _as_sent(self, message: NewMessage) -> NewMessage:
         return message if self._named else msgspec.structs.replace(message, operation=None)
@@ -206,13 +138,6 @@ def _batches(file: BinaryIO, wanted: Wanted) -> Iterator[list[RecordLine]]:
             batch, size = [], 0
     if batch:
         yield batch
-
-
-def _checked(file: BinaryIO, wanted: Wanted) -> int:
-    """How many records a file has. All of it is read before any is sent, so that a bad line stops it all."""
-    count = sum(1 for _ in _read(file, wanted))
-    file.seek(0)
-    return count
 
 
 def _read(file: BinaryIO, wanted: Wanted) -> Iterator[RecordLine]:

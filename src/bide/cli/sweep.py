@@ -1,7 +1,6 @@
 """Commands that change many messages: which are meant, a dry run, a question, and how far the work has come."""
 
 import itertools
-import re
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
@@ -11,6 +10,7 @@ import typer
 from bide.cli.exits import Exit, WrongUsage
 from bide.cli.options import parse_duration
 from bide.cli.output import Table, echo, echo_json, escaped, note, note_missing, now_ms, progress, relative
+from bide.cli.pages import PAGE, find_topics, read_pages
 from bide.core import formats
 from bide.core.formats import plural
 from bide.errors import BideError, OutcomeUnknown, Unavailable, Unsupported
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from bide.queue.bulk import Choice, Progress
 
 FIRST = 5  # messages that a dry run shows
-PAGE = 200  # messages in one look; their bodies are in memory together
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing: show how many messages, and the first of them.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
@@ -54,22 +53,6 @@ class Filters(NamedTuple):
             return None
         older, younger = parse_duration(self.older, "--older"), parse_duration(self.younger, "--younger")
         return Where(error=self.error, key=self.key, older=older, younger=younger)
-
-
-def find_topics(queue: "Queue", pattern: str | None) -> list[str]:
-    """The topic of this name; or those that a pattern with * names, of which None names all."""
-    if pattern is not None and "*" not in pattern:
-        return [pattern]
-    if not queue.capabilities.inspect:
-        raise WrongUsage(f"{queue.session.setup.source.shown} can't list topics. Give the name of one, without *.")
-    wanted = topic_pattern(pattern)
-    return [each for each in queue.topics() if wanted.fullmatch(each)]
-
-
-def topic_pattern(*patterns: str | None) -> re.Pattern[str]:
-    """What the names of the topics match that are meant by any of these."""
-    meant = (".*".join(map(re.escape, (pattern or "*").split("*"))) for pattern in patterns)
-    return re.compile("|".join(meant), re.DOTALL)
 
 
 class Meant(NamedTuple):
@@ -119,14 +102,9 @@ class Meant(NamedTuple):
             found = itertools.chain.from_iterable(self._found(absent))
             yield [info for info in found if info.topic == self.pattern and info.state in self.states]
             return
-        for topic in self.topics:
-            for state in self.states:
-                after, more = None, True
-                while more:
-                    page = self.queue.messages(topic, state=state, limit=PAGE, after=after, where=self.where)
-                    absent.update(page.missing)
-                    yield [info for info in page if info.id in self.ids] if self.ids else page
-                    after, more = page.after, page.after is not None
+        for page in read_pages(self.queue, self.pattern, self.states, where=self.where):
+            absent.update(page.missing)
+            yield [info for info in page if info.id in self.ids] if self.ids else page
 
     def _found(self, absent: set[str]) -> Iterator[list[Info]]:
         """What is stored under the ids."""
@@ -244,31 +222,34 @@ def work(meant: Meant, what: str, steps: Callable[["Engine", str], Steps]) -> "P
     return done
 
 
-def ended(step: "Progress", *, named: bool) -> Exit:
-    """How the command ends, when it has said what was done. `named`: the messages were, by their ids."""
+def tell(meant: Meant, step: "Progress", said: str, *, as_json: bool, **counts: Any) -> Exit:
+    """Print what was done, in words or as `counts`, and what was not. Gives the exit code."""
+    gone = step.asked - step.done - step.running
+    if as_json:
+        amiss = {"missing": step.missing, "refused": step.refused, "unconfirmed": step.unconfirmed or None}
+        echo_json({"topic": meant.pattern, **counts, "asked": step.asked, "gone": gone, **amiss})
+    elif step.asked or step.left:
+        echo(said + _left_out(step, gone))
+        if step.keyless:
+            their = "its" if step.keyless == 1 else "their"
+            echo(f"{step.keyless:,} of them lost {their} key, because a newer message has it.")
+    else:
+        echo(meant.none())
     if step.left:
         note(f"bide: {step.left} All else is done: run the command again later for the rest.")
     if step.unconfirmed:
         note(f"bide: {'It' if step.left else 'All'} is done, but {step.short}")
     if step.left or step.unconfirmed:
         return Exit.FAILED
-    return Exit.GONE if named and step.done < step.asked else Exit.OK
+    return Exit.GONE if meant.ids and step.done < step.asked else Exit.OK
 
 
-def left_out(step: "Progress") -> str:
+def _left_out(step: "Progress", gone: int) -> str:
     """What became of those that were meant and were not changed."""
-    running, gone = step.running, step.asked - step.done - step.running
-    parts = []
+    running, parts = step.running, []
     if running:
         parts.append(f"{plural(running, 'message')} {'is' if running == 1 else 'are'} with a worker now.")
     if gone:
         perhaps = ", or lie with a server that failed" if step.left else ""
         parts.append(f"{plural(gone, 'message')} had moved or ended before{perhaps}.")
     return "".join(f" {each}" for each in parts)
-
-
-def counts_of(pattern: str, name: str, step: "Progress", **more: Any) -> dict[str, Any]:
-    """The JSON of a change of many messages."""
-    gone = step.asked - step.done - step.running
-    amiss = {"missing": step.missing, "refused": step.refused, "unconfirmed": step.unconfirmed or None}
-    return {"topic": pattern, name: step.done, **more, "asked": step.asked, "gone": gone, **amiss}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bide import OutcomeUnknown
-from bide.cli.unsent import Unsent
+from bide.cli.send_file import Unsent
 
 
 @pytest.mark.parametrize("rest", [False, True])

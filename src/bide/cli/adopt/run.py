@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from bide.adopt.source import is_for_another
 from bide.cli.exits import Exit
 from bide.cli.output import body_text, due, echo, echo_json, note, now_ms, progress
+from bide.core.formats import plural
 from bide.errors import BideError, OutcomeUnknown
 
 if TYPE_CHECKING:
     from bide.adopt.adoption import Adoption
-    from bide.adopt.source import AdoptSource, FoundEntry
+    from bide.adopt.source import AdoptSource, EarlierRun, FoundEntry
     from bide.queue import Queue
 
 PAUSE = 1.0  # seconds between two looks with --follow
@@ -25,6 +27,7 @@ SHOWN = 10  # due times of a dry run
 LOOKED_AT = 1_000  # entries of a dry run that are read
 WIDTH = 60  # characters of a body
 _FOR_PROGRAMS = re.compile(r" Sending again with (this|the) error's operation [a-z ]+\.")
+ASKS = "--doubtful send, forget or give-back"
 NOTHING = "Nothing waits there. Is the name right?"
 
 
@@ -37,8 +40,6 @@ def look(
     ended: str = "Nothing was changed.",
 ) -> int:
     """The dry run. `queue`: where the messages are to go. `nothing`: the note if nothing is there. `ended`: the last line."""
-    from bide.cli.adopt.held import told
-
     count, seen, held = source.count(), source.peek(LOOKED_AT), source.held()
     now = now_ms()
     first = sorted(((_due(each, now), each.message) for each in seen.found), key=lambda each: each[0])[:SHOWN]
@@ -52,8 +53,7 @@ def look(
         echo_json({"count": count, "held": len(held.found) + len(held.refused), "first": messages, "refused": refused})
         return Exit.OK
     echo(f"{source.shown}: {'nobody can tell how many wait' if count is None else f'{count:,} waiting'}.")
-    for line in told(held, queue):
-        echo(line)
+    _tell_of_earlier_run(held, queue)
     if first:
         echo("Due first:")
     for at, each in first:
@@ -71,6 +71,37 @@ def look(
     if nothing and not (count or any((*seen[:2], *held[:2], held.ended))):
         note(nothing)
     return Exit.OK
+
+
+def _tell_of_earlier_run(held: "EarlierRun", queue: "Queue") -> None:
+    """What a run that was stopped was moving, and whether the next one goes on with it."""
+    if held.refused:
+        echo(
+            f"{plural(len(held.refused), 'message')} of a run that was stopped can't be read now: the next run stops. One "
+            f"{held.refused[0].reason}, for example: {held.refused[0].entry}. Give the options of that run, or --doubtful "
+            "give-back."
+        )
+    if held.found:
+        echo(f"{plural(len(held.found), 'message')} of a run that was stopped: {_next(held, queue)}")
+
+
+def _next(held: "EarlierRun", queue: "Queue") -> str:
+    """What the next run does with them."""
+    from bide.adopt.adoption import destination_of
+    from bide.adopt.copies import SURE
+
+    destination = destination_of(queue)
+    if any(is_for_another(each.name, destination) for each in held.found):
+        return (
+            "it moved them to another queue, so the next run to this one stops. Run the command with the URL of that queue "
+            "first; or, if it is gone, with --doubtful give-back."
+        )
+    if held.unsure:
+        return f"the next run looks what became of them. If it can't find out, it stops: {ASKS} says what to do."
+    if held.age > SURE and queue.capabilities.idempotent:
+        ago = f"{held.age / 60:,.0f} minutes ago"
+        return f"that was {ago}, so the next run stops. Look whether the new queue has them, and add {ASKS}."
+    return "the next run begins with them."
 
 
 def left_there(number: int, reason: str, example: str, *, of: str = "") -> str:

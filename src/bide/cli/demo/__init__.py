@@ -1,39 +1,39 @@
-"""`bide demo`: twelve seconds of an order shop, shown as they happen and judged from what was recorded."""
+"""`bide demo`: twelve seconds of an order shop. Here: its options and its help."""
 
-import asyncio
-import json
-import logging
-import tempfile
-from pathlib import Path
+import signal
+from typing import Annotated
 
-from bide.cli.demo.plan import plan
-from bide.cli.demo.screen import Board, Screen, fits, print_event
-from bide.cli.demo.shop import Shop
-from bide.cli.demo.verdict import Verdict, as_dict, judge, show
+import typer
 
+from bide.cli.exits import Exit
+from bide.cli.options import Section
+from bide.cli.output import note
 
-def run(seed: int, *, as_json: bool = False) -> int:
-    """Returns the exit code."""
-    logging.getLogger("bide.delivery").addHandler(logging.NullHandler())  # a mail that fails belongs to the story
-    if as_json:
-        verdict = _play(seed, Board())
-        print(json.dumps(as_dict(verdict), indent=2))
-    elif fits():
-        board = Board()
-        with Screen(board):
-            verdict = _play(seed, board)
-        show(verdict)
-    else:
-        verdict = _play(seed, Board(print_event))
-        show(verdict, plain=True)
-    return 0 if verdict.kept else 1
+section: Section = Section("System")
 
 
-def _play(seed: int, board: Board) -> Verdict:
-    with tempfile.TemporaryDirectory(prefix="bide-demo-") as folder:
-        asyncio.run(_open_shop(seed, board, Path(folder)))
-        return judge(Path(folder), seed, board.elapsed)
+@section.command(
+    "demo",
+    help="See bide at work: an order shop on a temporary SQLite file, for about twelve seconds.\n\n"
+    "A delayed message cancels each order that is not paid in time. Most orders are paid, one too late, and one gets more "
+    "time. One mail fails twice, and a worker process is killed while it packs parcels.\n\n"
+    "At the end, bide checks what became of every message. Exit code 0: all promises were kept. 1: one was broken.",
+    examples=(
+        ("bide demo", "watch it live"),
+        ("bide demo --seed 7", "another day in the shop"),
+        ("bide demo --json", "only the summary, for a script"),
+    ),
+)
+def demo(
+    seed: Annotated[int, typer.Option(help="Random seed of the day in the shop. The same seed plans the same day.")] = 42,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only the summary, as JSON.")] = False,
+) -> int:
+    from bide.cli.demo.run import run
 
-
-async def _open_shop(seed: int, board: Board, folder: Path) -> None:
-    await Shop(folder, plan(seed), board).day()
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `bide demo | head` ends when head does
+    try:
+        return run(seed, as_json=as_json)
+    except KeyboardInterrupt:
+        note("Stopped.")
+        return Exit.STOPPED

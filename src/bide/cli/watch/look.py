@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bide.cli.output import now_ms
-from bide.cli.sweep import topic_pattern
+from bide.cli.pages import topic_pattern
 from bide.core import formats
 from bide.types import Info, Stats
 

@@ -1,23 +1,21 @@
-"""`bide demo`, `doctor` and `script`: bide at work, what an operator should know, what others run on Redis."""
+"""`bide doctor`: what an operator should know of a queue, repairs, Redis users, and the end of a RabbitMQ queue."""
 
 import shutil
-import signal
 import sys
 import textwrap
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
-import bide
 from bide.cli.exits import Exit, WrongUsage
 from bide.cli.options import Json, Section
 from bide.cli.output import GAP, LEAST, Table, echo, echo_json, escaped, is_terminal, note
 from bide.cli.queues import QueueOptions
 from bide.core.formats import plural
-from bide.errors import BideError, ConfigError, MissingExtra
+from bide.errors import BideError, ConfigError
 
 if TYPE_CHECKING:
     from bide.engines.base import Finding
@@ -28,33 +26,6 @@ if TYPE_CHECKING:
 section: Section = Section("System")
 
 _STYLES = {"ok": "", "warn": "yellow", "bad": "bold red"}
-
-
-@section.command(
-    "demo",
-    help="See bide at work: an order shop on a temporary SQLite file, for about twelve seconds.\n\n"
-    "A delayed message cancels each order that is not paid in time. Most orders are paid, one too late, and one gets more "
-    "time. One mail fails twice, and a worker process is killed while it packs parcels.\n\n"
-    "At the end, bide checks what became of every message. Exit code 0: all promises were kept. 1: one was broken.",
-    examples=(
-        ("bide demo", "watch it live"),
-        ("bide demo --seed 7", "another day in the shop"),
-        ("bide demo --json", "only the summary, for a script"),
-    ),
-)
-def demo(
-    seed: Annotated[int, typer.Option(help="Random seed of the day in the shop. The same seed plans the same day.")] = 42,
-    as_json: Annotated[bool, typer.Option("--json", help="Print only the summary, as JSON.")] = False,
-) -> int:
-    from bide.cli.demo import run
-
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `bide demo | head` ends when head does
-    try:
-        return run(seed, as_json=as_json)
-    except KeyboardInterrupt:
-        note("Stopped.")
-        return Exit.STOPPED
 
 
 @section.command(
@@ -213,23 +184,3 @@ def _agreed(contents: "Contents", name: str) -> bool:
     note(f"This would be lost for good: {contents.words()}.")
     print(escaped(f"Remove {name} with all that is in it?"), "[y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
-@section.command(
-    "script",
-    help="Print the Lua script by which programs in other languages send messages through Redis.\n\n"
-    "The script is complete: run it with EVAL, redis-cli --eval, or your client's way to define a command. Its first lines say "
-    "which keys and arguments it takes. Print it again when you update bide.",
-    examples=(("bide script send > send.lua", ""),),
-)
-def script(
-    name: Annotated[Literal["send"], typer.Argument(help="What the script does: send one message.")],
-) -> int:
-    try:
-        from bide.engines.redis.script import send_script
-    except ModuleNotFoundError as missing:
-        raise MissingExtra(f'The script needs the package {missing.name}: pip install "bide[redis]"') from missing
-    echo(f"-- bide {bide.__version__}")
-    for line in send_script().splitlines():
-        echo(line)
-    return Exit.OK
