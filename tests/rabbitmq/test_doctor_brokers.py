@@ -12,7 +12,7 @@ from bide import Queue
 from bide.engines.base import Settings
 from bide.engines.rabbitmq.doctor import broker, probe
 from bide.engines.rabbitmq.doctor.probe import Probed
-from bide.engines.rabbitmq.doctor.seen import BrokerSeen
+from bide.engines.rabbitmq.doctor.seen import BrokerSeen, ToldByApi
 from bide.engines.rabbitmq.ladder import QueueNames
 from bide.engines.rabbitmq.location import read
 from tests.rabbitmq.examined import Host, examined, told
@@ -124,6 +124,15 @@ def test_a_management_api_that_refuses_the_login_is_told_of_without_the_password
     assert "s3cret" not in str(found)
     assert "see management" in found["nodes"].value
     assert told(found, "bad") == {}
+
+
+def test_a_strange_answer_of_the_management_api_hides_no_other_finding(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = ToldByApi(shown="http://localhost:15672", nodes=[{"s3cret": True}])
+    monkeypatch.setattr("bide.engines.rabbitmq.doctor.seen.told", lambda *_: answer)
+    found = examined(host.url)
+    assert (found["nodes"].level, found["nodes"].value) == ("warn", "not known: the check failed with KeyError")
+    assert found["rights"].value == "all that a worker needs"
+    assert "s3cret" not in str(found)
 
 
 def test_a_management_api_that_is_away_is_told_of(host: Host) -> None:

@@ -12,12 +12,15 @@ Check: TypeAlias = Callable[[Asked], Iterable[Finding]]
 
 
 def run(
-    checks: Mapping[str, Check[Asked]], asked: Asked, why: Callable[[Exception], str | None], level: Level = "ok"
+    checks: Mapping[str, Check[Asked]],
+    asked: Asked,
+    why: Callable[[Exception], str | None] = lambda _: None,
+    level: Level = "ok",
 ) -> Iterator[Finding]:
     """What the checks find, in their order. One that fails is a finding with its name, and the others still run.
 
-    `why`: the reason without a secret, in the words of the engine; None for an error that it does not expect. It raises the
-    error if nothing more can be asked. `level`: of what is not known for such a reason.
+    `why`: the reason for an error of the driver, without a secret; None if the engine does not expect the error. It raises
+    the error if nothing more can be asked. `level`: of what is not known for such a reason.
     """
     for name, check in checks.items():
         try:
@@ -25,13 +28,11 @@ def run(
         except Exception as error:
             reason = str(error) if isinstance(error, BideError) else why(error)
             if reason is None:  # its text may hold anything, also a secret
-                yield Finding(name, f"not known: the check failed with {type(error).__name__}", "warn", "report this to bide")
+                yield Finding(
+                    name, f"not known: the check failed with {type(error).__name__}", "warn", "report it as a bug of bide"
+                )
             else:
                 yield Finding(name, f"not known: {reason}", level)
-
-
-def unexpected(_: Exception) -> None:
-    """Why a check failed that asks nobody: no error is expected."""
 
 
 def judged(name: str, value: str, level: Level, advice: str, *, when: bool) -> Finding:

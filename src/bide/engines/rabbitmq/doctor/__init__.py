@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from bide.engines.base import Finding
-from bide.engines.findings import Check, run, unexpected, unreached
+from bide.engines.findings import Check, run, unreached
 from bide.engines.rabbitmq.aio.line import AsyncBrokerLine
 from bide.engines.rabbitmq.doctor import backlog, broker, topology
 from bide.engines.rabbitmq.doctor.repair import done_apart
@@ -53,4 +53,4 @@ async def _examined(address: Address, names: QueueNames) -> list[Finding]:
         return [*findings, unreached(error, "broker")]
     finally:
         await line.close()
-    return [*findings, *run(_CHECKS, found, unexpected)]
+    return [*findings, *run(_CHECKS, found)]

@@ -63,12 +63,11 @@ def memory(look: Look) -> Iterator[Finding]:
 
 def eviction(look: Look) -> Iterator[Finding]:
     policy = look.info.get("maxmemory_policy", "noeviction")
-    if policy == "noeviction":
-        yield Finding("eviction", policy)
-    elif look.namespace.address.allow_eviction:
+    if policy != "noeviction" and look.namespace.address.allow_eviction:
         yield Finding("eviction", f"{policy}, as allow_eviction=1 allows: it may lose messages")
     else:
-        yield Finding("eviction", policy, "bad", "it drops messages when it is full: set maxmemory-policy noeviction")
+        advice = "it drops messages when it is full: set maxmemory-policy noeviction"
+        yield judged("eviction", policy, "bad", advice, when=policy != "noeviction")
 
 
 def waking(look: Look) -> Iterator[Finding]:
@@ -129,11 +128,9 @@ def clock(look: Look) -> Iterator[Finding]:
 def engine_time(look: Look) -> Iterator[Finding]:
     marks = [int(mark) for [mark] in look.of_shards("mark") if mark is not None]
     ahead = (max(marks, default=0) - look.microseconds()) / 1_000_000
-    if ahead > 0:
-        advice = "somebody set the clock back: until it has caught up, time goes at half its speed and messages come late"
-        yield Finding("engine time", f"{ahead:,.3f} s ahead of the server's clock", "warn", advice)
-    else:
-        yield Finding("engine time", "with the server's clock")
+    advice = "somebody set the clock back: until it has caught up, time goes at half its speed and messages come late"
+    value = f"{ahead:,.3f} s ahead of the server's clock" if ahead > 0 else "with the server's clock"
+    yield judged("engine time", value, "warn", advice, when=ahead > 0)
 
 
 def slow(look: Look) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ import redis.exceptions as theirs
 
 from bide.core.formats import plural
 from bide.engines.base import Finding
-from bide.engines.findings import Check, run
+from bide.engines.findings import Check, judged, run
 from bide.engines.redis import failures
 from bide.engines.redis.doctor import checks, copies, rights
 from bide.engines.redis.doctor.visits import (
@@ -154,10 +154,9 @@ def _spread(there: Mapping[str, Sequence[int]], silent: Mapping[str, Sequence[in
         yield Finding("shards", f"where these are is not known: {_named(shards)}: {why}", "warn", UNKNOWN)
     lies = [f"{_named(shards)} on {name}" for name, shards in there.items()]
     sizes = [len(shards) for shards in there.values()]
-    if lies and sum(sizes) > 1 and 3 * max(sizes) > 2 * sum(sizes):
-        yield Finding("shards", f"{sum(sizes)}: {'; '.join(lies)}", "warn", PILED)
-    elif lies:
-        yield Finding("shards", f"{sum(sizes)}: {'; '.join(lies)}")
+    if lies:
+        piled = sum(sizes) > 1 and 3 * max(sizes) > 2 * sum(sizes)
+        yield judged("shards", f"{sum(sizes)}: {'; '.join(lies)}", "warn", PILED, when=piled)
 
 
 def _named(shards: Sequence[int]) -> str:
