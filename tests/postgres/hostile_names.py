@@ -36,7 +36,7 @@ end $$;
 def texts() -> str:
     """All SQL that bide sends to a server, or keeps there."""
     calls = [*rows.CALLS.values(), *gates.CALLS.values(), *results.CALLS.values(), *doctor.QUESTIONS.values()]
-    single = [layout.FIND, layout.READ, layout.LOCK, join.WHERE, long_transactions.FIND, location.LOOK, doctor.PLAN]
+    single = [layout.FIND, layout.READ, layout.LOCK, join.WHERE, long_transactions.FIND, location.LOOK]
     return "\n".join([layout.OURS.functions, *layout.OURS.migrations.values(), *calls, *single])
 
 

@@ -180,3 +180,23 @@ def test_a_question_that_takes_too_long_is_told(postgres_url: str, monkeypatch: 
         other.execute("lock table bide.topic in access exclusive mode")
         monkeypatch.setattr("bide.engines.postgres.doctor.PATIENCE", 0.3)
         assert "took too long" in examined(postgres_url)["oldest overdue"].value
+
+
+def test_a_question_that_takes_too_long_hides_no_other_finding(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Queue(postgres_url) as queue, psycopg.connect(postgres_url) as other:
+        queue.send("t", 1)
+        other.execute("lock table bide.message in access exclusive mode")
+        monkeypatch.setattr("bide.engines.postgres.doctor.PATIENCE", 0.5)
+        found = examined(postgres_url)
+    assert "took too long" in found["tables"].value
+    assert found["engine time"].value == "as the server's clock"
+
+
+def test_what_a_user_may_not_ask_is_not_known(postgres_url: str) -> None:
+    with Queue(postgres_url) as queue:
+        queue.send("t", 1)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("create role modest login")
+    found = examined(postgres_url.replace("postgres@", "modest@"))
+    assert found["layout"].value == "not known: the question took too long, or this user may not ask it"
+    assert found["rights"].level == "bad"

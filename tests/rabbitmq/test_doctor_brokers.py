@@ -11,6 +11,7 @@ import pytest
 from bide import Queue
 from bide.engines.base import Settings
 from bide.engines.rabbitmq.doctor import broker, probe
+from bide.engines.rabbitmq.doctor.look import Management
 from bide.engines.rabbitmq.doctor.probe import Probed
 from bide.engines.rabbitmq.doctor.seen import BrokerSeen
 from bide.engines.rabbitmq.ladder import QueueNames
@@ -124,6 +125,15 @@ def test_a_management_api_that_refuses_the_login_is_told_of_without_the_password
     assert "s3cret" not in str(found)
     assert "see management" in found["nodes"].value
     assert told(found, "bad") == {}
+
+
+def test_a_strange_answer_of_the_management_api_hides_no_other_finding(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Management, "get", lambda _, *path: [{"s3cret": True}] if path == ("nodes",) else [])
+    monkeypatch.setattr(Management, "queues", lambda *_: [])
+    found = examined(host.url, management="http://localhost:1")
+    assert (found["nodes"].level, found["nodes"].value) == ("warn", "not known: the check failed with KeyError")
+    assert found["rights"].value == "all that a worker needs"
+    assert "s3cret" not in str(found)
 
 
 def test_a_management_api_that_is_away_is_told_of(host: Host) -> None:

@@ -1,7 +1,9 @@
 """`bide doctor` on an SQLite file: it tells, and changes nothing."""
 
+import contextlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +59,17 @@ def test_a_file_of_another_program_is_bad(tmp_path: Path) -> None:
     done = run("--url", f"sqlite:///{path}")
     assert done.returncode == 1
     assert "bad:" in done.stdout
+
+
+def test_a_table_that_can_not_be_read_hides_no_other_finding(tmp_path: Path) -> None:
+    path = tmp_path / "bide.db"
+    with Queue(f"sqlite:///{path}") as queue:
+        queue.send("t", 1)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("alter table message rename to elsewhere")
+    seen = found(path)
+    assert (seen["messages"].level, "no such table: message" in seen["messages"].value) == ("bad", True)
+    assert seen["engine time"].level == "ok"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes are of POSIX")

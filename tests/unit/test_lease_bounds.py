@@ -1,11 +1,13 @@
 """When the leases of a claim end at the earliest, as far as its caller can know, and how long it may sleep then."""
 
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bide.engines.base import SWEEP, Claim
+from bide.engines.memory import CAPABILITIES
 from bide.engines.registry import Source
 from bide.queue.aio.receive import CAUTION, AsyncReceiver
 from bide.queue.heartbeat import STEP, Heartbeat
@@ -20,6 +22,13 @@ def heartbeat() -> Heartbeat:
     unused: Any = None
     source: Source = unused
     return Heartbeat(source)
+
+
+def asleep(heartbeat: Heartbeat) -> AsyncReceiver:
+    """A receiver that only says how long it would sleep."""
+    engine: Any = SimpleNamespace(capabilities=CAPABILITIES)
+    unused: Any = None
+    return AsyncReceiver(engine, unused, unused, heartbeat)
 
 
 def test_the_leases_of_a_claim_begin_with_it(heartbeat: Heartbeat) -> None:
@@ -78,17 +87,16 @@ def test_after_a_step_of_the_engines_clock_it_may_have_been_made_before(heartbea
     ],
 )
 def test_how_long_a_receiver_sleeps(heartbeat: Heartbeat, upkeep: int | None, due: int | None, seconds: float) -> None:
-    unused: Any = None
-    receiver = AsyncReceiver(unused, unused, unused, heartbeat)
+    receiver = asleep(heartbeat)
     assert receiver.pause(Claim([], NOW, due, upkeep=upkeep)) == pytest.approx(seconds, abs=0.002)
 
 
 def test_whoever_keeps_leases_hears_of_the_engines_time_often(heartbeat: Heartbeat) -> None:
-    unused: Any = None
-    receiver = AsyncReceiver(unused, unused, unused, heartbeat)
+    receiver = asleep(heartbeat)
     idle = Claim([], NOW, None, upkeep=NOW + 3_600_000)
     with heartbeat.asking(Asked()):
         assert receiver.pause(idle) == CAUTION
     heartbeat._closed = True  # no thread is begun
+    unused: Any = None
     heartbeat.add(Beat([unused], LEASE, NOW + LEASE, lambda _: None))
     assert receiver.pause(idle) == SWEEP

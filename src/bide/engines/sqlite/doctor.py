@@ -3,8 +3,8 @@
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,6 +12,7 @@ from bide.clock import MS
 from bide.core import formats
 from bide.core.rate import Spending
 from bide.engines.base import Finding
+from bide.engines.findings import Check, judged, run
 from bide.engines.sqlite import file
 from bide.engines.sqlite.failures import is_locked, translated
 from bide.errors import EngineError, Unavailable
@@ -41,76 +42,74 @@ _RATES = "select name, spending from bide_gate_rate where space = :space"
 _SET_RATE = "update bide_gate_rate set next = :next, spending = :spending where space = :space and name = :name"
 
 
+class _Asked(NamedTuple):
+    connection: sqlite3.Connection
+    path: str
+    now_ms: int
+
+
 def examine(path: str, now_ms: int) -> list[Finding]:
     """Reads the file and changes nothing."""
     findings = [Finding("file", path), *_library(), *_around(path)]
     if not os.path.exists(path):
         return [*findings, Finding("state", "not there yet: it is made on first use")]
+
+    def why(error: Exception) -> str | None:
+        return str(translated(error, path)) if isinstance(error, sqlite3.Error) else None
+
     try:
-        connection = file.connect(path, read_only=True)
-        try:
+        with contextlib.closing(file.connect(path, read_only=True)) as connection:
             file.recognise(connection, path)
-            findings += _inside(connection, path)
-            findings += _messages(connection, now_ms)
-            findings.append(_engine_time(connection, now_ms))
-        finally:
-            connection.close()
-    except sqlite3.Error as error:
-        return [*findings, Finding("state", str(translated(error, path)), "bad")]
-    except EngineError as error:
-        return [*findings, Finding("state", str(error), "bad")]
-    return findings
+            return [*findings, *run(_CHECKS, _Asked(connection, path, now_ms), why, "bad")]
+    except (sqlite3.Error, EngineError) as error:
+        return [*findings, Finding("state", why(error) or str(error), "bad")]
 
 
 def _library() -> Iterator[Finding]:
     advice = "before 3.51.3 a rare race of two processes in a checkpoint can damage the file: update when you can"
-    yield _judged("sqlite", sqlite3.sqlite_version, "warn", advice, when=sqlite3.sqlite_version_info < WAL_RESET_MENDED)
+    yield judged("sqlite", sqlite3.sqlite_version, "warn", advice, when=sqlite3.sqlite_version_info < WAL_RESET_MENDED)
 
 
 def _around(path: str) -> Iterator[Finding]:
     kind = file.mounted_as(path)
     if kind is not None:
         advice = "use a local disk: SQLite can't keep its word here"
-        yield _judged("filesystem", kind, "bad", advice, when=kind in file.NETWORKS)
+        yield judged("filesystem", kind, "bad", advice, when=kind in file.NETWORKS)
     if os.path.exists(path):
         mode = os.stat(path).st_mode & 0o777
-        yield _judged("mode", f"{mode:04o}", "warn", "others can read it: chmod 600", when=bool(mode & 0o077))
+        yield judged("mode", f"{mode:04o}", "warn", "others can read it: chmod 600", when=bool(mode & 0o077))
 
 
-def _inside(connection: sqlite3.Connection, path: str) -> Iterator[Finding]:
+def _inside(asked: _Asked) -> Iterator[Finding]:
     def pragma(name: str) -> int | str:
-        value: int | str = connection.execute(f"pragma {name}").fetchone()[0]
+        value: int | str = asked.connection.execute(f"pragma {name}").fetchone()[0]
         return value
 
     yield Finding("layout", f"{pragma('user_version')} of {len(file.MIGRATIONS)}")
     journal = str(pragma("journal_mode"))
     yield Finding("synchronous", "full for what is sent and ended, normal for leases")
-    yield _judged("journal_mode", journal, "bad", "set it back: pragma journal_mode = wal", when=journal != "wal")
+    yield judged("journal_mode", journal, "bad", "set it back: pragma journal_mode = wal", when=journal != "wal")
     pages, free, size = int(pragma("page_count")), int(pragma("freelist_count")), int(pragma("page_size"))
     yield Finding("size", formats.size(pages * size))
     yield Finding(
         "free",
         f"{formats.size(free * size)} in {formats.plural(free, 'page')}, used for what comes next or given back by upkeep",
     )
-    wal = _size(path + "-wal")
+    wal = _size(asked.path + "-wal")
     advice = "something reads for very long and keeps it from being cut"
-    yield _judged("wal", formats.size(wal), "warn", advice, when=wal > LONG_WAL)
+    yield judged("wal", formats.size(wal), "warn", advice, when=wal > LONG_WAL)
 
 
-def _messages(connection: sqlite3.Connection, now_ms: int) -> Iterator[Finding]:
+def _messages(asked: _Asked) -> Iterator[Finding]:
     counts = (f"(select count(*) from message where stage = {stage})" for stage in range(3))
-    [pending, leased, dead] = connection.execute(f"select {', '.join(counts)}").fetchone()
+    [pending, leased, dead] = asked.connection.execute(f"select {', '.join(counts)}").fetchone()
     yield Finding("messages", f"{pending:,} pending, {leased:,} leased, {dead:,} dead")
-    [oldest] = connection.execute(
+    [oldest] = asked.connection.execute(
         "select min(due) from message join topic on topic.id = message.topic where stage = 0 and not paused"
     ).fetchone()
-    overdue = 0.0 if oldest is None else max(0.0, (now_ms - oldest) / 1000)
+    overdue = 0.0 if oldest is None else max(0.0, (asked.now_ms - oldest) / 1000)
     advice = "nobody receives it: is a worker running?"
-    yield _judged("oldest overdue", formats.span(overdue) or "none", "warn", advice, when=overdue > 60)
-
-
-def _judged(name: str, value: str, level: Literal["warn", "bad"], advice: str, *, when: bool) -> Finding:
-    return Finding(name, value, level, advice) if when else Finding(name, value)
+    yield judged("oldest overdue", formats.span(overdue) or "none", "warn", advice, when=overdue > 60)
 
 
 def _size(path: str) -> int:
@@ -120,16 +119,18 @@ def _size(path: str) -> int:
         return 0
 
 
-def _engine_time(connection: sqlite3.Connection, now_ms: int) -> Finding:
+def _engine_time(asked: _Asked) -> Iterator[Finding]:
     """How far the time of a file is ahead."""
-    marks = [mark // MS - now_ms for _, mark in connection.execute(_MARKS, {"limit": (now_ms + AHEAD) * MS})]
-    if not marks:
-        return Finding("engine time", "agrees with the clock")
+    ahead = max((mark // MS - asked.now_ms for _, mark in _ahead(asked.connection, asked.now_ms)), default=0)
     advice = (
         "a process wrote while its clock was that far ahead, and until the clock has caught up, time goes at half its speed: "
         "set the clock if it is wrong; if not, stop what uses the file and run bide doctor --fix"
     )
-    return Finding("engine time", f"{max(marks) / 1000:,.1f} s ahead of the clock", "bad", advice)
+    value = f"{ahead / 1000:,.1f} s ahead of the clock" if ahead else "agrees with the clock"
+    yield judged("engine time", value, "bad", advice, when=ahead > 0)
+
+
+_CHECKS: Mapping[str, Check[_Asked]] = {"layout": _inside, "messages": _messages, "engine time": _engine_time}
 
 
 def mend(path: str, now_ms: int) -> list[Finding]:
@@ -139,7 +140,7 @@ def mend(path: str, now_ms: int) -> list[Finding]:
     connection = file.connect(path)
     try:
         file.recognise(connection, path)
-        if _engine_time(connection, now_ms).level == "ok":
+        if not _ahead(connection, now_ms):
             return []
         _refuse_if_used(connection, path)
         connection.execute("begin immediate")

@@ -1,41 +1,42 @@
 """What an operator should know of a broker: asked over AMQP, and through the management API where the URL names it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping
 
 from bide.engines.base import Finding
+from bide.engines.findings import Check, run, unreached
 from bide.engines.rabbitmq.aio.line import AsyncBrokerLine
 from bide.engines.rabbitmq.doctor import backlog, broker, topology
 from bide.engines.rabbitmq.doctor.repair import done_apart
 from bide.engines.rabbitmq.doctor.seen import BrokerSeen, seen
 from bide.engines.rabbitmq.ladder import QueueNames
 from bide.engines.rabbitmq.location import Address
-from bide.errors import BideError, ConfigError
+from bide.errors import BideError
 
-_CHECKS: Sequence[Callable[[BrokerSeen], Iterator[Finding]]] = (
-    broker.server,
-    broker.management,
-    broker.nodes,
-    broker.alarms,
-    broker.rights,
-    broker.flags,
-    broker.dead_lettering,
-    broker.after_failures,
-    broker.clock,
-    broker.consumer_timeout,
-    topology.policies,
-    topology.layout,
-    topology.arguments,
-    topology.bindings,
-    topology.silent,
-    topology.unknown_topics,
-    topology.replicas,
-    topology.leaders,
-    backlog.waiting,
-    backlog.held,
-    backlog.lost,
-    backlog.topics,
-    backlog.overdue,
-)
+_CHECKS: Mapping[str, Check[BrokerSeen]] = {
+    "broker": broker.server,
+    "management": broker.management,
+    "nodes": broker.nodes,
+    "alarms": broker.alarms,
+    "rights": broker.rights,
+    "stream_queue": broker.flags,
+    "dead-lettering": broker.dead_lettering,
+    "after a restart": broker.after_failures,
+    "clock": broker.clock,
+    "consumer_timeout": broker.consumer_timeout,
+    "policies": topology.policies,
+    "layout": topology.layout,
+    "arguments": topology.arguments,
+    "bindings": topology.bindings,
+    "silent queues": topology.silent,
+    "topics without an entry": topology.unknown_topics,
+    "replicas": topology.replicas,
+    "leaders": topology.leaders,
+    "waiting": backlog.waiting,
+    "held": backlog.held,
+    "lost": backlog.lost,
+    "topics": backlog.topics,
+    "oldest overdue": backlog.overdue,
+}
 
 
 def examine(address: Address, names: QueueNames) -> list[Finding]:
@@ -49,8 +50,7 @@ async def _examined(address: Address, names: QueueNames) -> list[Finding]:
     try:
         found = await seen(address, names, line)
     except BideError as error:
-        advice = "change the URL, or the user's rights on the broker" if isinstance(error, ConfigError) else "start the broker"
-        return [*findings, Finding("state", str(error), "bad", advice)]
+        return [*findings, unreached(error, "broker")]
     finally:
         await line.close()
-    return [*findings, *(finding for check in _CHECKS for finding in check(found))]
+    return [*findings, *run(_CHECKS, found)]

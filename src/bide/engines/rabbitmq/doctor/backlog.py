@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from bide.core.formats import plural, span
 from bide.engines.base import Finding
+from bide.engines.findings import judged
 from bide.engines.rabbitmq.doctor.look import Counts
 from bide.engines.rabbitmq.doctor.seen import MOST_TOPICS, BrokerSeen
 from bide.engines.rabbitmq.ladder import STEPS
@@ -59,17 +60,13 @@ def topics(seen: BrokerSeen) -> Iterator[Finding]:
         parts = [f"{each.ready:,} ready", f"{each.dead:,} dead", plural(each.consumers, "receiver")]
         if each.unacked is not None:
             parts.insert(1, f"{each.unacked:,} leased")
-        yield Finding(
-            f"topic {each.name}", ", ".join(parts), "warn" if each.is_alone else "ok", NOBODY if each.is_alone else ""
-        )
+        yield judged(f"topic {each.name}", ", ".join(parts), "warn", NOBODY, when=each.is_alone)
     rest = found[SHOWN:]
     if rest:
         unread = sum(each.is_alone for each in rest)
         value = f"{len(rest):,}, {sum(each.ready for each in rest):,} ready, {sum(each.dead for each in rest):,} dead"
-        if unread:
-            yield Finding("other topics", value, "warn", f"{unread:,} of them have ready messages that nobody receives")
-        else:
-            yield Finding("other topics", value)
+        advice = f"{unread:,} of them have ready messages that nobody receives"
+        yield judged("other topics", value, "warn", advice, when=unread > 0)
     if seen.told.queues is None and len(seen.topics) > MOST_TOPICS:
         yield Finding("topics", f"{len(seen.topics):,}, of which {MOST_TOPICS:,} were looked at")
 

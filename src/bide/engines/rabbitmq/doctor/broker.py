@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from bide.core.formats import span
 from bide.engines.base import Finding
+from bide.engines.findings import judged
 from bide.engines.rabbitmq.doctor.probe import SOON
 from bide.engines.rabbitmq.doctor.seen import BrokerSeen
 
@@ -20,10 +21,9 @@ def server(seen: BrokerSeen) -> Iterator[Finding]:
     value = f"{product} {version}"
     if product != "RabbitMQ":
         yield Finding("broker", value, "bad", "bide needs RabbitMQ itself: others don't dead-letter at least once")
-    elif seen.version < OLDEST:
-        yield Finding("broker", value, "bad", "bide needs RabbitMQ 3.10 or newer, which can dead-letter at least once")
     else:
-        yield Finding("broker", value)
+        advice = "bide needs RabbitMQ 3.10 or newer, which can dead-letter at least once"
+        yield judged("broker", value, "bad", advice, when=seen.version < OLDEST)
 
 
 def management(seen: BrokerSeen) -> Iterator[Finding]:
@@ -48,10 +48,8 @@ def nodes(seen: BrokerSeen) -> Iterator[Finding]:
         return
     away = sorted(str(each["name"]) for each in known if not each.get("running"))
     value = f"{len(known) - len(away)} of {len(known)} run in the cluster {cluster}"
-    if away:
-        yield Finding("nodes", f"{value}; {', '.join(away)} is down", "warn", "start it, or make the cluster forget it")
-    else:
-        yield Finding("nodes", value)
+    value += f"; {', '.join(away)} is down" if away else ""
+    yield judged("nodes", value, "warn", "start it, or make the cluster forget it", when=bool(away))
     split = sorted(str(each["name"]) for each in known if each.get("partitions"))
     if split:
         yield Finding(
@@ -82,11 +80,8 @@ def flags(seen: BrokerSeen) -> Iterator[Finding]:
         yield Finding("stream_queue", not_told(seen, "flags", "rabbitmqctl list_feature_flags"))
         return
     state = seen.told.flags.get("stream_queue", "unknown")
-    if state == "enabled":
-        yield Finding("stream_queue", state)
-    else:
-        advice = "the broker does not dead-letter at least once without it: rabbitmqctl enable_feature_flag stream_queue"
-        yield Finding("stream_queue", state, "bad", advice)
+    advice = "the broker does not dead-letter at least once without it: rabbitmqctl enable_feature_flag stream_queue"
+    yield judged("stream_queue", state, "bad", advice, when=state != "enabled")
 
 
 def rights(seen: BrokerSeen) -> Iterator[Finding]:
@@ -139,10 +134,8 @@ def clock(seen: BrokerSeen) -> Iterator[Finding]:
         return
     way = "behind" if behind > 0 else "ahead of"
     value = f"{span(abs(behind)) or f'{abs(behind):.1f}s'} {way} this machine's, within {unsure:.1f} s"
-    if abs(behind) > SKEW + unsure:
-        yield Finding("clock", value, "warn", "the broker's clock decides what is due: set both by NTP")
-    else:
-        yield Finding("clock", value)
+    advice = "the broker's clock decides what is due: set both by NTP"
+    yield judged("clock", value, "warn", advice, when=abs(behind) > SKEW + unsure)
 
 
 def consumer_timeout(seen: BrokerSeen) -> Iterator[Finding]:

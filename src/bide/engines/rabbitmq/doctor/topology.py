@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from bide.engines.base import Finding
+from bide.engines.findings import judged
 from bide.engines.rabbitmq.doctor.broker import not_told
 from bide.engines.rabbitmq.doctor.look import Counts
 from bide.engines.rabbitmq.doctor.seen import BrokerSeen
@@ -142,10 +143,8 @@ def leaders(seen: BrokerSeen) -> Iterator[Finding]:
         return
     count = Counter(str(queue.get("leader") or queue.get("node")) for queue in queues.values())
     value = ", ".join(f"{count[node]} on {node}" for node in running)
-    if max(count[node] for node in running) > UNEVEN * sum(count.values()) / len(running):
-        yield Finding("leaders", value, "warn", "one node does most of the work: rabbitmq-queues rebalance quorum")
-    else:
-        yield Finding("leaders", value)
+    uneven = max(count[node] for node in running) > UNEVEN * sum(count.values()) / len(running)
+    yield judged("leaders", value, "warn", "one node does most of the work: rabbitmq-queues rebalance quorum", when=uneven)
 
 
 def _replicated(seen: BrokerSeen) -> Mapping[str, Mapping[str, Any]] | None:

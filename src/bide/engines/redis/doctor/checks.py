@@ -9,6 +9,7 @@ import redis.exceptions as theirs
 
 from bide.core.formats import plural, size, span
 from bide.engines.base import Finding
+from bide.engines.findings import judged
 from bide.engines.redis.doctor.visits import Look, refusal, text_of
 from bide.engines.redis.failures import layout_advice
 from bide.engines.redis.namespace import check_events
@@ -31,13 +32,13 @@ def server(look: Look) -> Iterator[Finding]:
         yield Finding("server", value, "bad", "bide needs Redis 6.2 or newer")
     else:
         advice = "before 7.0 a right that is missing is noticed in the middle of a script, not before it: update when you can"
-        yield _warn("server", value, advice, when=look.version < (7, 0))
+        yield judged("server", value, "warn", advice, when=look.version < (7, 0))
 
 
 def tls(look: Look) -> Iterator[Finding]:
     note = look.namespace.address.tls_note
     if note or look.namespace.address.client.scheme == "rediss":
-        yield _warn("tls", "weak" if note else "on", note, when=bool(note))
+        yield judged("tls", "weak" if note else "on", "warn", note, when=bool(note))
 
 
 def layout(look: Look) -> Iterator[Finding]:
@@ -54,20 +55,19 @@ def memory(look: Look) -> Iterator[Finding]:
     if most:
         left = max(0, most - used)
         value, advice = f"{size(used)} used, {size(left)} left of maxmemory", "nearly full: then it takes no more messages"
-        yield _warn("memory", value, advice, when=left < most / 10)
+        yield judged("memory", value, "warn", advice, when=left < most / 10)
     else:
         advice = "it ends when the machine's memory does, and the server with it: set maxmemory"
-        yield _warn("memory", f"{size(used)} used, maxmemory 0", advice)
+        yield Finding("memory", f"{size(used)} used, maxmemory 0", "warn", advice)
 
 
 def eviction(look: Look) -> Iterator[Finding]:
     policy = look.info.get("maxmemory_policy", "noeviction")
-    if policy == "noeviction":
-        yield Finding("eviction", policy)
-    elif look.namespace.address.allow_eviction:
+    if policy != "noeviction" and look.namespace.address.allow_eviction:
         yield Finding("eviction", f"{policy}, as allow_eviction=1 allows: it may lose messages")
     else:
-        yield Finding("eviction", policy, "bad", "it drops messages when it is full: set maxmemory-policy noeviction")
+        advice = "it drops messages when it is full: set maxmemory-policy noeviction"
+        yield judged("eviction", policy, "bad", advice, when=policy != "noeviction")
 
 
 def waking(look: Look) -> Iterator[Finding]:
@@ -96,17 +96,19 @@ def persistence(look: Look) -> Iterator[Finding]:
     if look.info.get("aof_enabled") == "1":
         synced = SYNCED.get(config.get("appendfsync", ""), f"and how often it is synced is not known: {unknown}")
         lax = config.get("appendfsync") == "no"
-        yield _warn("persistence", f"an append-only file, {synced}", "set appendfsync everysec, or always", when=lax)
+        yield judged("persistence", f"an append-only file, {synced}", "warn", "set appendfsync everysec, or always", when=lax)
     elif unknown:
-        yield _warn("persistence", f"no append-only file, and whether snapshots are made is not known: {unknown}", advice)
+        yield Finding(
+            "persistence", f"no append-only file, and whether snapshots are made is not known: {unknown}", "warn", advice
+        )
     elif config.get("save"):
         ago = look.microseconds() // 1_000_000 - look.number("rdb_last_save_time")
         lost = (
             f"all since the last one, {span(ago) or '0s'} ago ({plural(look.number('rdb_changes_since_last_save'), 'change')})"
         )
-        yield _warn("persistence", f"snapshots only: a crash loses {lost}", advice)
+        yield Finding("persistence", f"snapshots only: a crash loses {lost}", "warn", advice)
     else:
-        yield _warn("persistence", "none: a crash or a restart loses everything", advice)
+        yield Finding("persistence", "none: a crash or a restart loses everything", "warn", advice)
     for field in ("aof_last_write_status", "rdb_last_bgsave_status"):
         if look.info.get(field, "ok") != "ok":
             yield Finding("last save", "failed", "bad", f"{field} is not ok: the server's log says why; it may refuse to write")
@@ -118,17 +120,17 @@ def clock(look: Look) -> Iterator[Finding]:
     after = time.time()
     skew, margin = theirs_now - (before + after) / 2, (after - before) / 2
     value = f"{abs(skew):,.3f} s {'ahead of' if skew > 0 else 'behind'} this machine's, within {margin:.3f} s"
-    yield _warn("clock", value, "the server's clock decides what is due: set both by NTP", when=abs(skew) - margin > SKEW)
+    yield judged(
+        "clock", value, "warn", "the server's clock decides what is due: set both by NTP", when=abs(skew) - margin > SKEW
+    )
 
 
 def engine_time(look: Look) -> Iterator[Finding]:
     marks = [int(mark) for [mark] in look.of_shards("mark") if mark is not None]
     ahead = (max(marks, default=0) - look.microseconds()) / 1_000_000
-    if ahead > 0:
-        advice = "somebody set the clock back: until it has caught up, time goes at half its speed and messages come late"
-        yield _warn("engine time", f"{ahead:,.3f} s ahead of the server's clock", advice)
-    else:
-        yield Finding("engine time", "with the server's clock")
+    advice = "somebody set the clock back: until it has caught up, time goes at half its speed and messages come late"
+    value = f"{ahead:,.3f} s ahead of the server's clock" if ahead > 0 else "with the server's clock"
+    yield judged("engine time", value, "warn", advice, when=ahead > 0)
 
 
 def slow(look: Look) -> Iterator[Finding]:
@@ -142,7 +144,7 @@ def slow(look: Look) -> Iterator[Finding]:
     ]  # fmt: skip
     if taken:
         value = f"{len(taken):,} over {SLOW // 1_000} ms in the last hour, the longest {max(taken):,.0f} ms"
-        yield _warn("slow scripts", value, "nothing else is done meanwhile: is the server's machine busy?")
+        yield Finding("slow scripts", value, "warn", "nothing else is done meanwhile: is the server's machine busy?")
     else:
         yield Finding("slow scripts", f"none over {SLOW // 1_000} ms in the last hour, as far as SLOWLOG goes back")
 
@@ -183,7 +185,3 @@ def connections(look: Look) -> Iterator[Finding]:
         return
     ours = sum(named in line for line in lines) - 1  # this one is no other
     yield Finding("connections", f"{ours:,} named {look.namespace.address.client_name} beside this one, {len(lines):,} in all")
-
-
-def _warn(name: str, value: str, advice: str, *, when: bool = True) -> Finding:
-    return Finding(name, value, "warn", advice) if when else Finding(name, value)

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from bide.core.formats import plural, span
 from bide.engines.base import Finding
+from bide.engines.findings import judged
 from bide.engines.redis import failures
 from bide.engines.redis.client import Endpoint, Secret, of_url, parameters, scheme_of, sentinel_address
 from bide.engines.redis.doctor import copies, servers
@@ -101,12 +102,9 @@ def _sentinels(told: Sequence[ServerTold], rows: Sequence[dict[str, str]]) -> It
     value, there = "; ".join([f"{len(rows)} of {len(told)} answer", *away]), 1 + _most(rows, "num-other-sentinels")
     if away:
         yield Finding("sentinels", value, "bad" if len(rows) <= len(told) / 2 else "warn", "start them, or mend the URL")
-    elif there < FEW:
-        yield Finding(
-            "sentinels", value, "warn", f"there should be {FEW} or more: with fewer, one that is away stops failovers"
-        )
     else:
-        yield Finding("sentinels", value)
+        advice = f"there should be {FEW} or more: with fewer, one that is away stops failovers"
+        yield judged("sentinels", value, "warn", advice, when=there < FEW)
 
 
 def _agreed(knowing: Sequence[ServerTold], place: ServerPlace, master: ServerTold) -> Iterator[Finding]:
@@ -144,10 +142,8 @@ def _patience(rows: Sequence[dict[str, str]], address: Endpoint) -> Finding:
     value = " or ".join(span(each / 1000) for each in times)
     if len(times) > 1:
         return Finding("down-after", value, "warn", "the Sentinels differ: set the same down-after-milliseconds on all")
-    if times[-1] / 1000 >= waits:
-        advice = f"calls fail after {span(waits)}, before a replica is promoted: set it lower, or timeout= in the URL higher"
-        return Finding("down-after", value, "warn", advice)
-    return Finding("down-after", value)
+    advice = f"calls fail after {span(waits)}, before a replica is promoted: set it lower, or timeout= in the URL higher"
+    return judged("down-after", value, "warn", advice, when=times[-1] / 1000 >= waits)
 
 
 def _nodes(known: Sequence[dict[str, str]], answers: Sequence[Any]) -> Finding:

@@ -2,15 +2,17 @@
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import redis.exceptions as theirs
 
 from bide.core.formats import plural
 from bide.engines.base import Finding
+from bide.engines.findings import Check, judged, run
 from bide.engines.redis import failures
 from bide.engines.redis.doctor import checks, copies, rights
 from bide.engines.redis.doctor.visits import (
+    LOST,
     Look,
     Refusal,
     ServerTold,
@@ -25,8 +27,7 @@ from bide.engines.redis.doctor.visits import (
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.topology import ShardSpread, read
 
-Check = Callable[[Look], Iterator[Finding]]
-CHECKS: Mapping[str, Check] = {
+CHECKS: Mapping[str, Check[Look]] = {
     "server": checks.server,
     "tls": checks.tls,
     "rights": rights.check,
@@ -41,7 +42,7 @@ CHECKS: Mapping[str, Check] = {
     "messages": checks.messages,
     "connections": checks.connections,
 }
-THROUGH_A_PROXY: Sequence[Check] = (checks.server, checks.memory, checks.eviction)
+THROUGH_A_PROXY = ("server", "memory", "eviction")
 
 
 def learn(visits: Visits, namespace: Namespace, first: Stop) -> None:
@@ -66,18 +67,21 @@ def ask(look: Look, told: ServerTold) -> None:
         told.answers["config"] = look.config("appendfsync", "save")
     except theirs.ResponseError as error:
         told.answers["config"] = Refusal(refusal(look, error))
-    for name, check in CHECKS.items() if look.shards else ():
-        told.findings += checked(look, name, check)
+    if look.shards:
+        told.findings += checked(look, *CHECKS)
 
 
-def checked(look: Look, name: str, check: Check) -> list[Finding]:
-    """What a check finds; what the server refuses to tell is a finding too."""
-    found: list[Finding] = []
-    try:
-        found += check(look)
-    except theirs.ResponseError as error:
-        found.append(Finding(name, f"not known: {refusal(look, error)}"))
-    return found
+def checked(look: Look, *names: str) -> Iterator[Finding]:
+    """What these checks find. Once the connection is lost, they raise: then nothing more can be asked."""
+
+    def why(error: Exception) -> str | None:
+        if isinstance(error, theirs.ResponseError):
+            return refusal(look, error)
+        if isinstance(error, LOST):
+            raise error
+        return None
+
+    return run({name: CHECKS[name] for name in names}, look, why)
 
 
 ASKED = 4  # times: a proxy that sends a key somewhere else each time is found out
@@ -132,12 +136,11 @@ def _ask_through(look: Look, told: ServerTold) -> None:
     each_tells: list[tuple[str, Finding]] = []
     for name, info in infos.items():
         one = Look(look.namespace, look.server, None, there[name], name, info=info)
-        for check in THROUGH_A_PROXY:
-            each_tells += [(name, finding) for finding in check(one)]
+        each_tells += [(name, finding) for finding in checked(one, *THROUGH_A_PROXY)]
     told.answers["servers"] = len(infos)
     told.answers["found"] = [
         Finding("mode", f"a proxy; {plural(len(infos), 'server')} behind it {'has' if len(infos) == 1 else 'have'} shards"),
-        *checked(look, "layout", checks.layout),
+        *checked(look, "layout"),
         *merged(each_tells),
         *([Finding("shards", f"on one server now and on another then: {_named(torn)}", "bad", TORN)] if torn else []),
         *_spread(there, silent),
@@ -151,10 +154,9 @@ def _spread(there: Mapping[str, Sequence[int]], silent: Mapping[str, Sequence[in
         yield Finding("shards", f"where these are is not known: {_named(shards)}: {why}", "warn", UNKNOWN)
     lies = [f"{_named(shards)} on {name}" for name, shards in there.items()]
     sizes = [len(shards) for shards in there.values()]
-    if lies and sum(sizes) > 1 and 3 * max(sizes) > 2 * sum(sizes):
-        yield Finding("shards", f"{sum(sizes)}: {'; '.join(lies)}", "warn", PILED)
-    elif lies:
-        yield Finding("shards", f"{sum(sizes)}: {'; '.join(lies)}")
+    if lies:
+        piled = sum(sizes) > 1 and 3 * max(sizes) > 2 * sum(sizes)
+        yield judged("shards", f"{sum(sizes)}: {'; '.join(lies)}", "warn", PILED, when=piled)
 
 
 def _named(shards: Sequence[int]) -> str:
@@ -196,7 +198,7 @@ def _ask(look: Look, told: ServerTold) -> None:
     advice = _to_cluster(look) if mode == "cluster" else _to_sentinels(look) if mode == "sentinel" else ""
     found = Finding("mode", mode, "bad" if advice else "ok", advice)
     if advice:  # nothing else that it could tell would be of use
-        told.findings += [*checked(look, "server", CHECKS["server"]), found]
+        told.findings += [*checked(look, "server"), found]
         told.answers["elsewhere"] = advice
         return
     ask(look, told)

@@ -134,6 +134,8 @@ TIMEOUT = 5.0  # seconds for an answer, also where the URL has more
 BRIEF = 2.5  # seconds, where several servers are visited, some only after others
 MOST = 64  # visits at a time
 
+LOST = (theirs.RedisError, OSError, EOFError)  # a connection with which nothing more can be asked, unless the server answered
+
 Words = Sequence[str | bytes | int]
 
 
@@ -204,7 +206,7 @@ class Visits:
         except theirs.ResponseError as error:  # a right that every connection needs
             why = str(translated(error, stop.where, server.secrets))
             told.lost = Finding("server", why, "bad", "see `bide doctor --acl`")
-        except (theirs.RedisError, OSError, EOFError) as error:
+        except LOST as error:
             text = server.told(error)
             lost = f"{stop.where} can't be reached: {text}. {what_to_check(server.shown, text)}"
             told.refused = not_let_in(error)
