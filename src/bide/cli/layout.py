@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 section: Section = Section("System")
+LOOK = 1.0  # seconds between two looks at what is left
 
 
 @section.command(
@@ -81,9 +82,6 @@ def _look(work: "Migrator", source: Any, *, sql: bool, finish: bool) -> int:
             else "Nothing is left of older releases."
         )
     return Exit.FAILED if steps or last else Exit.OK
-
-
-LOOK = 1.0  # seconds between two looks at what is left
 
 
 @section.command(

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 LATE = 10.0  # seconds overdue: a worker that keeps up has no message so late, so it is shown in a colour
 _PASSWORD = re.compile(r"(?<=://)\S*(?=@)|(?<=[?&]password=)[^&\s]+")
+GAP = "  "
+SHORT = 40  # characters that a terminal is given of a cell in a column that may be cut
+LEAST = 16  # cells that the last column has, however narrow the terminal is
+ROOMY = 100  # columns of a terminal that shows all there is
 
 
 class Unwritable(OSError):
@@ -199,12 +203,6 @@ def progress(what: str, total: int | None, *, shown: bool = True) -> Iterator[Mo
     with bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.update(task, completed=done)
-
-
-GAP = "  "
-SHORT = 40  # characters that a terminal is given of a cell in a column that may be cut
-LEAST = 16  # cells that the last column has, however narrow the terminal is
-ROOMY = 100  # columns of a terminal that shows all there is
 
 
 class Table:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 NOWHERE = "sqlite:///bide.db"  # where a queue is that nothing names
 OTHERWISE = "Your program makes it when it first sends. To name another queue: --url, --url-file or $BIDE_URL."
 COMPLETION_TIMEOUT = 2.0  # seconds that somebody who pressed Tab will wait
+ID_LENGTH = 16  # characters of the shortest id
 
 
 class QueueOptions(NamedTuple):
@@ -116,7 +117,6 @@ def first_line(path: str, option: str = "--url-file") -> str:
     return line
 
 
-ID_LENGTH = 16  # characters of the shortest id
 CODES = {"RUNNING": Exit.RUNNING, "DEAD": Exit.DEAD, "GONE": Exit.GONE}
 ENDS = (
     "Exit code 0: {done}. 3: RUNNING, a worker has the message. 4: GONE, the message has ended or was never sent. "

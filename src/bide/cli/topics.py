@@ -43,6 +43,11 @@ section: Section = Section("Topics")
 
 SUGGESTED = 5  # names of topics, when one may be mistyped
 ALWAYS_EXACT = 10_000  # messages of a topic and state; more may be an estimate
+COLUMNS = 80  # of what is not a terminal
+LEAST = 10  # characters that the longest bar has, however narrow the terminal is
+BUCKETS = 20
+MOST = 10_000
+_EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 @section.command(
@@ -217,13 +222,6 @@ def _unknown(queue: "Queue", topic: str) -> str | None:
     more = "." if len(known) <= len(alike) else " …"
     there = f"Known topics: {', '.join(alike)}{more}" if alike else "There are no topics."
     return f"{topic} has no messages. {there}"
-
-
-COLUMNS = 80  # of what is not a terminal
-LEAST = 10  # characters that the longest bar has, however narrow the terminal is
-BUCKETS = 20
-MOST = 10_000
-_EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 @section.command(

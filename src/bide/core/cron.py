@@ -25,6 +25,10 @@ _NAMES = {
 _PART = re.compile(r"(?:(\*)|([0-9]{1,4}|[a-z]{3})(?:-([0-9]{1,4}|[a-z]{3}))?)(?:/([0-9]{1,4}))?", re.ASCII)
 _MINUTE = timedelta(minutes=1)
 _YEARS = 50  # without an instant, and there is none: of leap years that begin with a given day, there is one in 40
+LATE = 60_000  # ms: an instant that is handled later than this is late, also if the next one has not passed
+MOST = 1_000  # instants that are made up for
+SHORTEST = 100  # ms between two instants
+_SHORTEST_OF_CRON = 60_000
 
 
 class Cron:
@@ -158,11 +162,6 @@ Missed: TypeAlias = Literal["skip", "once", "all"]
 
 skip: leave them out. once: call the handler once for all of them. all: call it for each of them, for the latest 1,000.
 """
-
-LATE = 60_000  # ms: an instant that is handled later than this is late, also if the next one has not passed
-MOST = 1_000  # instants that are made up for
-SHORTEST = 100  # ms between two instants
-_SHORTEST_OF_CRON = 60_000
 
 
 class Timing(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -13,6 +13,7 @@ from bide.engines.base import NewMessage
 
 FIRST = "bide-first"
 _DIGITS = 13
+_SPACES = b" \t\r\n"
 
 
 def marked(headers: Mapping[str, str], first: int = 0) -> Mapping[str, str]:
@@ -45,9 +46,6 @@ def later_of(new: Planned, held: Planned, now: int, wall: int) -> Planned:
     if due > wall and (new.instant or held.instant):
         return planned_at(due, now, wall)
     return Planned(due, due, False)
-
-
-_SPACES = b" \t\r\n"
 
 
 def listed(body: bytes) -> bytes:

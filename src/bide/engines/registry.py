@@ -13,6 +13,10 @@ from bide.engines.guard.sync import Guard
 from bide.engines.sync import Engine
 from bide.errors import BadUrl, ConfigError, MissingExtra, UnknownEngine
 
+_REDIS = ("bide.engines.redis", "redis")
+_POSTGRES = ("bide.engines.postgres", "postgres")
+_RABBITMQ = ("bide.engines.rabbitmq", "rabbitmq")
+
 
 class Source(Protocol):
     """One place where messages live, to be opened in either colour, as often as needed."""
@@ -64,9 +68,6 @@ class Guarded:
         return self.plain.mend()
 
 
-_REDIS = ("bide.engines.redis", "redis")
-_POSTGRES = ("bide.engines.postgres", "postgres")
-_RABBITMQ = ("bide.engines.rabbitmq", "rabbitmq")
 _ENGINES = {
     "memory": ("bide.engines.memory", ""),
     "sqlite": ("bide.engines.sqlite", ""),

@@ -12,6 +12,10 @@ UNREADABLE = "Its headers are not a JSON object of texts."
 """Said of a message whose headers another program has written."""
 
 _decode = msgspec.json.Decoder(dict[str, str]).decode
+MOST = 10  # records of a message
+ROOM = 16_384  # bytes of them together, unless the last one alone is longer
+LONGEST = 8_192  # bytes of a record that callers may give
+_LENGTH = 2  # bytes that tell the length of a record
 
 
 def read_headers(text: str | bytes | None) -> Mapping[str, str] | None:
@@ -20,12 +24,6 @@ def read_headers(text: str | bytes | None) -> Mapping[str, str] | None:
         return _decode(text) if text else {}
     except (ValueError, RecursionError):  # of msgspec, too
         return None
-
-
-MOST = 10  # records of a message
-ROOM = 16_384  # bytes of them together, unless the last one alone is longer
-LONGEST = 8_192  # bytes of a record that callers may give
-_LENGTH = 2  # bytes that tell the length of a record
 
 
 def with_record(kept: bytes, record: bytes) -> bytes:

@@ -31,6 +31,10 @@ _LONG = 2 * LENGTH  # characters of the beginning and of the end of an error's t
 _WORTH = 200  # bytes of a record that are not worth compressing
 _MOST = 65_536  # bytes that a record is unpacked to
 _ENDED = "Its lease ended: its worker died, froze or took too long."
+PLANNED = "bide-planned"  # the header with the instant of a schedule
+ATTEMPTS = "bide-attempts"  # the header of a message whose sender has asked for as many attempts as others have by default
+DEPENDS = "bide-depends-on"  # the header with the ids of messages that a message waits for
+SHARE = 100  # a garbage collection is followed by this many times its own length without one
 
 
 class _Record(msgspec.Struct, omit_defaults=True):
@@ -131,11 +135,6 @@ STOPS = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
 
 UNREAD = object()
 """In place of a body that nobody has asked for yet."""
-
-PLANNED = "bide-planned"  # the header with the instant of a schedule
-ATTEMPTS = "bide-attempts"  # the header of a message whose sender has asked for as many attempts as others have by default
-DEPENDS = "bide-depends-on"  # the header with the ids of messages that a message waits for
-SHARE = 100  # a garbage collection is followed by this many times its own length without one
 
 
 class Noted(NamedTuple):

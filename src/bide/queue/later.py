@@ -24,6 +24,12 @@ from bide.types import Flushed
 from bide.wakeable import refuse_reentry
 
 _log = Log("bide.later")
+MOST = 10_000  # messages that may wait
+MOST_BYTES = 64 * 2**20  # of their bodies
+LINGER = 5.0  # seconds that the thread stays with nothing to do
+LEAST = 0.1  # seconds that its end gets
+PATIENCE = 5.0  # seconds that a queue's close, and the end of the process, wait for it
+AGAIN = 60.0  # seconds between two warnings of sends that were not confirmed
 
 
 class Entry:
@@ -86,13 +92,7 @@ def aged(each: Entry, now: int) -> NewMessage:
     return replace(new, delay=max(0, new.delay - max(0, now - each.taken)), expires_in=life)
 
 
-MOST = 10_000  # messages that may wait
-MOST_BYTES = 64 * 2**20  # of their bodies
-LINGER = 5.0  # seconds that the thread stays with nothing to do
 SOON, LATEST = 0.1, 5.0  # seconds until the next try while the engine fails
-LEAST = 0.1  # seconds that its end gets
-PATIENCE = 5.0  # seconds that a queue's close, and the end of the process, wait for it
-AGAIN = 60.0  # seconds between two warnings of sends that were not confirmed
 SURE = 0.9 * OPERATION_MS / 1000  # seconds in which a send may be repeated: then the engine may have forgotten the first
 
 

@@ -14,6 +14,9 @@ BEATS = 3  # a lease
 FOREVER = 2**62
 
 Lease: TypeAlias = Hold | Held
+PULSE = 1.0  # seconds: how often it says that it is there
+LATE = 0.5  # seconds: who is no later than this was not away
+HOLD_OFF = 3.0  # seconds that others have to wake up in, and to renew what they hold
 
 
 class Beat:
@@ -193,10 +196,6 @@ class ClaimBegan(NamedTuple):
     seen: int  # the engine's time, as it was known then
     heard: float  # when that was told, monotonic
 
-
-PULSE = 1.0  # seconds: how often it says that it is there
-LATE = 0.5  # seconds: who is no later than this was not away
-HOLD_OFF = 3.0  # seconds that others have to wake up in, and to renew what they hold
 
 _KIND = getattr(time, "CLOCK_BOOTTIME", None)  # counts the seconds of a suspension too, where the system can
 _now = time.monotonic if _KIND is None else functools.partial(time.clock_gettime, _KIND)

@@ -9,6 +9,8 @@ from bide.core import options
 from bide.core.times import life_ms
 from bide.types import Duration
 
+SHARE = 20  # a count that takes long is made less often: once in so many times its length
+
 
 class Rule(NamedTuple):
     expires_in: int | None = None  # ms
@@ -72,7 +74,6 @@ def shorter(one: int | None, other: int | None) -> int | None:
 
 
 OFTEN, SELDOM = 1.0, 5.0  # seconds between two counts: from half full on, and before
-SHARE = 20  # a count that takes long is made less often: once in so many times its length
 
 
 class TopicRoom:

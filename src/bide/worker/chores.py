@@ -17,6 +17,8 @@ from bide.worker.stop import StopWaits
 
 _log = Log("bide.worker")
 EVERY = 60.0  # seconds
+AGAIN = 5.0  # seconds, when the engine has failed
+LOOK = 5.0  # seconds between looks at what claims have told of the clock
 
 
 class Orphans:
@@ -61,11 +63,6 @@ class Orphans:
 
 def _due(topic: str, ready: int) -> str:
     return f"1 message of {topic} is due" if ready == 1 else f"{ready:,} messages of {topic} are due"
-
-
-EVERY = 60.0  # seconds
-AGAIN = 5.0  # seconds, when the engine has failed
-LOOK = 5.0  # seconds between looks at what claims have told of the clock
 
 
 class Announcer:

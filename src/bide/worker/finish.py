@@ -26,6 +26,7 @@ from bide.worker.stop import CLOSING, LAST_WORDS, StopWaits
 _log = Log("bide.worker")
 SLOW = 0.5  # seconds that a message whose result is on its way keeps its place, where the engine has several parts
 TIDY = 30.0  # seconds between two looks for results whose time is over
+AGAIN = 60.0  # seconds between two warnings of ends that were not confirmed
 
 
 class ResultKeeper:
@@ -89,7 +90,6 @@ class ResultKeeper:
 _taken, _lot, _place, _end = map(attrgetter, ("taken", "taken.lot", "place", "end"))
 
 MOST = 10 * MAX_BATCH  # ends that wait for parts of the engine, also for one that does not answer
-AGAIN = 60.0  # seconds between two warnings of ends that were not confirmed
 
 
 class RefusedEnds(NamedTuple):

@@ -24,6 +24,12 @@ from bide.worker.engine_trouble import EngineTrouble
 _log = Log("bide.supervisor")
 PROCESSES = 3  # that may die before they have buried a message: then the supervisor does, without on_dead
 RENEWALS = 4
+LOOKS_A_LEASE = 10
+PATIENCE = 10  # leases without a sign of life
+SOONEST = 0.02  # seconds between two looks
+TRIES = 5
+APART = 1_500  # milliseconds: a neighbour that takes a second is done before the next one comes
+WITHIN = 150_000  # milliseconds in which all are back: of more than a hundred each is nearer to the one before
 
 
 class Killed(msgspec.Struct, frozen=True, array_like=True):
@@ -124,14 +130,6 @@ class Unburied:
 def burial(claimed: Claimed, reason: str, now: int) -> End:
     trace = record_of(claimed.attempt, now, reason, here=False)
     return End(claimed.topic, claimed.id, claimed.token, "dead", 0, reason, trace=trace)
-
-
-LOOKS_A_LEASE = 10
-PATIENCE = 10  # leases without a sign of life
-SOONEST = 0.02  # seconds between two looks
-TRIES = 5
-APART = 1_500  # milliseconds: a neighbour that takes a second is done before the next one comes
-WITHIN = 150_000  # milliseconds in which all are back: of more than a hundred each is nearer to the one before
 
 
 class LeaseKeeper:

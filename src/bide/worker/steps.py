@@ -33,6 +33,7 @@ _log = Log("bide.worker")
 EVERY = 2.0  # seconds between two looks for places whose holders have died, where messages wait for them
 TIDY = 60.0  # and elsewhere: rates that nobody has used for a while, and locks of programs that died, are forgotten then
 SOON = (0.02, 0.1, 0.5)  # seconds: a message that is on its way aside is called again
+AGAIN = 1.0  # seconds until a topic is asked for again whose own gate is in a part of the engine that does not answer
 
 
 class PlacesGivenBack(Collector[Held]):
@@ -132,9 +133,6 @@ class CallsOfWaiting(Collector[Called]):
         super().drop()
         for each in self._calls:
             each.cancel()
-
-
-AGAIN = 1.0  # seconds until a topic is asked for again whose own gate is in a part of the engine that does not answer
 
 
 class Step(Protocol):

@@ -24,6 +24,13 @@ from bide.worker.signals import asking, end_by, stopped_by_signals
 from bide.worker.stop import Deadline
 from bide.worker.worker import Worker
 
+SHORT = 5.0  # seconds: a process that works no longer has something wrong with it
+LOOK = 0.1  # seconds between two looks whether a process works by now
+LONGEST_WAIT = 10.0
+OVERTIME = 0.9  # seconds after the grace, then a process is killed
+LAST_WORDS = 0.5  # seconds: what the engine gets at least, for what killed processes held and to be let go of
+STUCK = 5  # the exit code of a process that asks to be replaced: a handler does not heed its timeout
+
 
 class Lifeline:
     """Listened to from the start: what a process imports may take long, or hang."""
@@ -64,12 +71,6 @@ async def run_supervised(worker: Worker, lifeline: Lifeline) -> None:
 
 
 _log = Log("bide.supervisor")
-SHORT = 5.0  # seconds: a process that works no longer has something wrong with it
-LOOK = 0.1  # seconds between two looks whether a process works by now
-LONGEST_WAIT = 10.0
-OVERTIME = 0.9  # seconds after the grace, then a process is killed
-LAST_WORDS = 0.5  # seconds: what the engine gets at least, for what killed processes held and to be let go of
-STUCK = 5  # the exit code of a process that asks to be replaced: a handler does not heed its timeout
 
 
 class Child:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 Get: TypeAlias = Callable[[Sequence[str]], Sequence[Stored | None]]
+_LARGE = 2**20  # bytes of bodies that are compared at once
 
 
 class LeftBehind(NamedTuple):
@@ -82,9 +83,6 @@ def ended_by_others(gone: Iterable[str], steps: Iterable[BatchStep], there: Coll
     known = set(there)
     done = {id for step in steps if not (step.mark or known.intersection(step.ids)) for id in step.ids}
     return [id for id in gone if id not in done]
-
-
-_LARGE = 2**20  # bytes of bodies that are compared at once
 
 
 class Holding(NamedTuple):

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 YEAR = 365 * 86_400_000
 AWAY = 35 * YEAR  # ms that a message is moved away
 FURTHEST = AWAY - 10 * YEAR  # ms until a message is due that can be moved: later ones were moved away, ten years ago at most
+FEW = 50  # messages of a topic, until it is known how large they are
+LARGE = 16_000_000  # bytes of bodies in a page, about
+TOO_LARGE = "is larger than the other queue takes"
+WAITS = "waits for the results of other messages"
+NO_DEAD = "is a dead letter, and the other queue takes none"
+HAS_KEY = "has a key, and the other queue has none"
 
 
 class Able(msgspec.Struct, frozen=True):
@@ -99,14 +105,8 @@ def message_of(message: Stored, able: Able, now: int) -> NewMessage:
 
 PENDING: Sequence[State] = ("ready", "scheduled")
 DEAD: Sequence[State] = ("dead",)
-FEW = 50  # messages of a topic, until it is known how large they are
-LARGE = 16_000_000  # bytes of bodies in a page, about
 
 TOO_FAR = f"is due in more than {FURTHEST // YEAR} years"
-TOO_LARGE = "is larger than the other queue takes"
-WAITS = "waits for the results of other messages"
-NO_DEAD = "is a dead letter, and the other queue takes none"
-HAS_KEY = "has a key, and the other queue has none"
 
 
 class MessageListing:

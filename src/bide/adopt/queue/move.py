@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _SOON = 60_000  # ms: what is due by then may have been handled while it was listed
 _MANY = 100  # batches that are done, before what is noted of them is removed
+QUIET = 60.0  # seconds: a run that goes on takes messages more often
 
 
 class QueueSource:
@@ -244,9 +245,6 @@ def _copy_of(batch: TransferBatch, mark: ListedMark) -> FoundEntry:
     past = Past(mark.attempt, dead=mark.dead or mark.key is not None)
     nothing = NewMessage(mark.topic, b"", delay=MAX_DELAY_MS, key=mark.key, past=past)
     return FoundEntry(batch.named(mark), nothing, crc_in(mark.print))
-
-
-QUIET = 60.0  # seconds: a run that goes on takes messages more often
 
 
 class GivenBack(NamedTuple):

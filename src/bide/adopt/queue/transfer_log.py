@@ -35,6 +35,8 @@ ADVICE = (
     "If no `bide move` is running, one was stopped on its way, and no worker gets these messages. Run the same command again: "
     "it goes on with them, or asks what to do if the kill was more than nine minutes ago."
 )
+TAKEN_OVER = "Another run of this command has taken over. It goes on with what this one had; leave it alone."
+_APART = 2**30  # ms: two runs that begin at once name themselves in notes that are due at other times
 
 
 class ListedMark(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -182,12 +184,10 @@ def _since(engine: "Engine", began: int | None) -> float:
     return 0.0 if began is None else max(0, engine.claim([], 1, 1_000).now - began) / 1000
 
 
-TAKEN_OVER = "Another run of this command has taken over. It goes on with what this one had; leave it alone."
 ENDED = (
     "Another run has taken over what this one had, and has ended: it has moved it, or given it back. If it was given back, the "
     "other queue may have copies."
 )
-_APART = 2**30  # ms: two runs that begin at once name themselves in notes that are due at other times
 
 
 class OtherMove(BideError):

@@ -23,6 +23,7 @@ from bide.errors import ConfigError, Unavailable
 
 SPARE = 0.98  # of what workers remember: other programs revoke tasks, too
 HOURS = 3_600_000
+FULL = "is one more than the workers can remember as revoked: stop them, and run the command again with --workers-stopped"
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,9 +123,6 @@ def _answer(alive: int) -> str:
 
 def _do(count: int, noun: str, verb: str) -> str:
     return f"{plural(count, noun)} {verb}{'s' if count == 1 else ''}"
-
-
-FULL = "is one more than the workers can remember as revoked: stop them, and run the command again with --workers-stopped"
 
 
 class TaskEntry(StoredEntry):

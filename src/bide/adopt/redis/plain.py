@@ -12,6 +12,8 @@ from bide.adopt.shape import Shape, due_ms, field
 from bide.adopt.source import UnreadableEntry, new_take
 from bide.engines.base import NewMessage
 
+NO_JOB = "has no job in the hash: it was cancelled, a consumer has it, or it went with another entry"
+
 
 class Jobs:
     """The hash. `id_field`: entries are JSON, and this field of them is the id; without it, entries are ids."""
@@ -49,9 +51,6 @@ class Jobs:
             return self.id(entry)
         except UnreadableEntry:
             return b""
-
-
-NO_JOB = "has no job in the hash: it was cancelled, a consumer has it, or it went with another entry"
 
 
 class Plain(WaitingEntries):

@@ -29,6 +29,8 @@ FIELDS = (
     "stopped_callback_name",
     "webhooks",
 )
+JOB = "rq:job:"
+MARGIN = 60_000  # ms: RQ's scheduler reads what is due in one step and removes it in another, up to some seconds later
 
 
 class RQJob(msgspec.Struct, frozen=True, array_like=True):
@@ -125,10 +127,6 @@ def _whole(text: bytes) -> int:
         return int(text)
     except ValueError:
         raise UnreadableEntry("is no job of RQ") from None
-
-
-JOB = "rq:job:"
-MARGIN = 60_000  # ms: RQ's scheduler reads what is due in one step and removes it in another, up to some seconds later
 
 
 class _Jobs(WaitingEntries):

@@ -9,6 +9,8 @@ from bide.adopt.redis.server import SourceServer, beside
 from bide.adopt.source import EarlierRun, Entries, FoundEntry, Names, RefusedEntry, UnreadableEntry
 from bide.engines.base import MAX_BATCH, NewMessage
 
+BYTES = 8 * 2**20  # of entries that are taken together
+
 
 class PassedOver:
     """A pass meets entries page by page, and a page again when others on it were taken. An entry counts when it is met more
@@ -61,9 +63,6 @@ class PassedOver:
     def from_start(self) -> None:
         """A new pass begins."""
         self._behind.clear()
-
-
-BYTES = 8 * 2**20  # of entries that are taken together
 
 
 class StoredEntry(NamedTuple):

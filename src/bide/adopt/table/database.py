@@ -10,6 +10,7 @@ from bide.engines.sqlite.file import path_of
 from bide.errors import BideError, ConfigError, Unavailable
 
 Row: TypeAlias = dict[str, Any]
+PATIENCE = 30.0  # seconds in which other programs end their transactions
 
 
 class TableDatabase(Protocol):
@@ -70,9 +71,6 @@ def named_in(statement: str) -> list[str]:
 def for_psycopg(statement: str) -> str:
     """A statement with `%(name)s` in place of `:name`."""
     return _NAMED.sub(lambda found: f"%({found['name']})s" if found["name"] else found[0], statement.replace("%", "%%"))
-
-
-PATIENCE = 30.0  # seconds in which other programs end their transactions
 
 
 def _text(stored: bytes) -> str | bytes:

@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 TOPICS = ("topic", "scheduled", "ready", "leased", "dead", "change", "overdue", "next due")
 WORKERS = ("worker", "runs", "longest", "of", "attempt", "message")
 RIGHT = ("scheduled", "ready", "leased", "dead", "change", "overdue", "runs", "longest", "attempt")
+GAP = "  "
+NAME = 16  # cells of the first column, before another column is left out for it
+LONGEST = 40  # cells of any other column
+SPARE = ("attempt", "next due", "message", "dead", "change", "of", "scheduled", "overdue", "longest", "leased", "runs")
+SILENT = 2.0  # seconds without an answer: then the screen says so
+TICK = 1.0
+LEAST = 3  # lines of a table, however low the screen is
+PARTING = 0.5  # seconds that a look gets at the end
 
 
 def topic_rows(look: QueueLook) -> list[tuple[str, ...]]:
@@ -89,12 +97,6 @@ def summary(look: QueueLook) -> str:
     return f"{plural(len(look.topics), 'topic')}: {about}{states}{change}{missing}"
 
 
-GAP = "  "
-NAME = 16  # cells of the first column, before another column is left out for it
-LONGEST = 40  # cells of any other column
-SPARE = ("attempt", "next due", "message", "dead", "change", "of", "scheduled", "overdue", "longest", "leased", "runs")
-
-
 def fitted(rows: Sequence[Sequence[str]], columns: int) -> list[str]:
     """The first row is the headings. The first column has what room the others leave."""
     from rich.cells import cell_len, set_cell_size
@@ -146,12 +148,6 @@ def print_look(look: QueueLook, now: int) -> None:
         workers.add(worker_rows(look))
     if look.unread:
         note(f"{look.unread:,} more run in workers that were not asked for.")
-
-
-SILENT = 2.0  # seconds without an answer: then the screen says so
-TICK = 1.0
-LEAST = 3  # lines of a table, however low the screen is
-PARTING = 0.5  # seconds that a look gets at the end
 
 
 class Watcher:

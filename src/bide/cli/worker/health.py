@@ -30,6 +30,7 @@ _LIVE = re.compile(rb"[A-Z]+ /live/?[ ?]")
 _GONE = (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError)
 _log = Log("bide.worker")
 Look = Callable[[], Mapping[int, Health]]
+_ABOUT = ("message_id", "topic", "attempt")
 
 
 def report(processes: Mapping[int, Health], expected: int, *, live: bool = False) -> dict[str, Any]:
@@ -159,9 +160,6 @@ def _file(where: str) -> Path:
     if not path.parent.is_dir():
         raise typer.BadParameter(f"There is no folder {path.parent} for the file.", param_hint="--health")
     return path
-
-
-_ABOUT = ("message_id", "topic", "attempt")
 
 
 class Text(logging.Formatter):

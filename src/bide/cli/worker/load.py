@@ -27,6 +27,9 @@ from bide.worker.slots import Slots
 
 _NOT_SET_UP = {"AppRegistryNotReady", "ImproperlyConfigured"}  # errors of Django
 _LEADING = {__file__, importlib.__file__, "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"}
+EVERY = 0.5  # seconds between two looks
+STOP_TIMEOUT = 3.0  # seconds that a worker has to stop
+TICK = 0.02  # seconds between two looks at a worker that stops
 
 
 class WorkerOptions(NamedTuple):
@@ -174,9 +177,6 @@ def _theirs(error: BaseException) -> list[str]:
     return [line for part in written for line in part.rstrip("\n").split("\n")]
 
 
-EVERY = 0.5  # seconds between two looks
-STOP_TIMEOUT = 3.0  # seconds that a worker has to stop
-TICK = 0.02  # seconds between two looks at a worker that stops
 _SKIPPED = {"node_modules", "__pycache__", "site-packages"}
 _Signals: TypeAlias = "SimpleQueue[int]"
 

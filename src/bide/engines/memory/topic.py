@@ -18,6 +18,7 @@ from bide.engines.base import Claimed, NewMessage, Stored, claim_time
 from bide.types import State, Stats
 
 PENDING, LEASED, DEAD, ENDED = range(4)
+OLDEST_EVERY = 8  # every eighth message handed out is the oldest, whatever its priority
 
 
 class HeldClaim(msgspec.Struct, gc=False):
@@ -104,7 +105,6 @@ class Message(msgspec.Struct, gc=False):
 
 
 Entry = tuple[int, int, Message]
-OLDEST_EVERY = 8  # every eighth message handed out is the oldest, whatever its priority
 
 
 class Topic:

@@ -13,6 +13,9 @@ from typing import NamedTuple
 
 from bide.errors import SchemaMismatch
 
+READ = "select number, finished from {schema}.layout"
+LOCK = "lock table {schema}.layout in share row exclusive mode"
+
 
 def _migrations() -> Mapping[str, str]:
     _, *named = _MIGRATION.split(files(__package__).joinpath("migrations.sql").read_text(encoding="utf-8"))
@@ -83,8 +86,6 @@ FIND = (
     "select pg_catalog.to_regclass('{schema}.layout') is not null, coalesce("
     "pg_catalog.has_table_privilege(pg_catalog.to_regclass('{schema}.layout')::pg_catalog.oid, 'select'), true)"
 )
-READ = "select number, finished from {schema}.layout"
-LOCK = "lock table {schema}.layout in share row exclusive mode"
 
 
 def named(text: str, schema: str) -> str:

@@ -20,6 +20,7 @@ _LIBPQ = frozenset(option.keyword.decode() for option in psycopg.pq.Conninfo.get
 _WRITABLE = ("read-write", "primary", "any")  # values of target_session_attrs
 _OPTIONS = ("namespace", "wake", "migrate", "timeout", "connections")
 _YES_NO = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+_ENCODINGS = ("UTF8", "SQL_ASCII")  # the second stores the bytes that come
 
 
 class Pool:
@@ -203,7 +204,6 @@ _NEEDED = {
 LOOK = "select pg_catalog.pg_backend_pid(), pg_catalog.current_setting('server_encoding'), " + ", ".join(
     f"pg_catalog.current_setting('{name}')" for name in _NEEDED
 )
-_ENCODINGS = ("UTF8", "SQL_ASCII")  # the second stores the bytes that come
 
 
 def settings_for(shown: str, found: Sequence[str], *, pooled: bool) -> str:

@@ -16,6 +16,10 @@ BEGINNING = -1
 SLOW, SLOW_EACH = 5_000, 100  # µs that a claim takes on the server at most, and for each message, if it isn't slow
 SLACK = 1_000  # ms
 EVERY = 4.0  # seconds between two looks from the beginning; less than a sweep
+MOMENT = 1.0  # seconds for which it is known; longer than anybody asks for
+QUIET = 0.02  # seconds from the beginning of a call that tells, in which others begin that need not tell
+IN_TIME = 0.07  # seconds from the same instant, in which they have to end
+AGAIN = (0.025, 0.075)  # seconds after a notification at which its receiver looks again
 
 
 class KnownTopic(NamedTuple):
@@ -79,9 +83,6 @@ class Bounds:
         return min(most, max(0.0, min(slow, default=most)))
 
 
-MOMENT = 1.0  # seconds for which it is known; longer than anybody asks for
-
-
 class Recent:
     def __init__(self) -> None:
         self._young: dict[str, float] = {}
@@ -96,11 +97,6 @@ class Recent:
         if now >= self._since + MOMENT:
             self._old, self._young, self._since = self._young, {}, now
         self._young.update(dict.fromkeys(names, now))
-
-
-QUIET = 0.02  # seconds from the beginning of a call that tells, in which others begin that need not tell
-IN_TIME = 0.07  # seconds from the same instant, in which they have to end
-AGAIN = (0.025, 0.075)  # seconds after a notification at which its receiver looks again
 
 
 class Notices:

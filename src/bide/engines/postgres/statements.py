@@ -29,6 +29,8 @@ _PLACE = re.compile(r"%[sb%]")
 _ANSWERED = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 Connection: TypeAlias = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
+INTERVAL = 0.1  # seconds between two looks at the clock, while nothing comes
+STOPPING = 1.0  # seconds for telling the server to stop what nobody waits for any more
 
 
 class Numbered(NamedTuple):
@@ -116,10 +118,6 @@ class Statements:
         if failed is not None:
             raise psycopg.errors.error_from_result(failed, encoding=self._connection.info.encoding)
         return results[-1]
-
-
-INTERVAL = 0.1  # seconds between two looks at the clock, while nothing comes
-STOPPING = 1.0  # seconds for telling the server to stop what nobody waits for any more
 
 
 class Limited(psycopg.Connection[Any]):

@@ -20,6 +20,7 @@ LATEST = 253_402_300_799_999  # ms: the last year that Python's dates have
 Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,128}\Z")]
 Time = Annotated[int, Meta(ge=0, le=LATEST)]
 Number = Annotated[int, Meta(ge=0, le=2**31)]
+LEASE_ENDED = "The lease of its last attempt ended."
 
 
 class Label(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -150,9 +151,6 @@ def read(headers: Mapping[str, Any] | None, body: bytes) -> LabelledDelivery | N
         return None
     count = (headers or {}).get(COUNT)
     return LabelledDelivery(label, body, count if isinstance(count, int) and 0 <= count <= 2**31 else 0)
-
-
-LEASE_ENDED = "The lease of its last attempt ended."
 
 
 class DeliveryEnd(NamedTuple):

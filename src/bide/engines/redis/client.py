@@ -13,6 +13,8 @@ import redis.asyncio as aioredis
 from bide.engines.redis.topology import ServerPlace
 from bide.errors import ConfigError
 
+_NO_LIMIT = 2**31  # the engine counts its connections itself
+
 
 class Secret:
     """Holds a text that nothing shows: only `reveal` gives it back."""
@@ -84,8 +86,6 @@ _OURS = {
     "orig_host_address", "orig_socket_connect_timeout", "orig_socket_timeout", "oss_cluster_maint_notifications_handler",
 }  # fmt: skip
 """What is not taken over from a client."""
-
-_NO_LIMIT = 2**31  # the engine counts its connections itself
 
 
 class Client:

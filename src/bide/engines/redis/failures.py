@@ -20,6 +20,12 @@ _NO_CLUSTER = re.compile(r"cluster support disabled|unknown command ['`]CLUSTER\
 _NO_SENTINEL = re.compile(r"unknown command ['`]SENTINEL\b", re.IGNORECASE)
 _NO_RIGHT = re.compile(r"no permissions to run the '?sentinel\b", re.IGNORECASE)
 _NO_SERVICE = "No such master with that name"
+NOBODY_HAS_IT = ("slot not served", "no node has slot")
+BRIEF = 0.2  # seconds that a command is waited for and repeated when other servers are worth more
+RENEWAL = 1.0  # the same for renewals of leases, unless a third of the lease is less
+PARTS = 3
+MIGRATION = 35.0  # seconds to wait while a shard moves to another node of a Cluster
+REMEMBERED = 600_000  # ms that the server remembers an operation, at least
 
 
 def to_cluster(shown: str) -> str:
@@ -119,13 +125,7 @@ _CUT = re.compile("reset by peer|closed by server|closed the connection", re.IGN
 WHERE = re.compile(r" script: [0-9a-f]{40}, on @\S+$")  # which tells a user nothing
 
 
-NOBODY_HAS_IT = ("slot not served", "no node has slot")
 SOON, LATER = 0.02, 1.0  # seconds between two tries, growing
-BRIEF = 0.2  # seconds that a command is waited for and repeated when other servers are worth more
-RENEWAL = 1.0  # the same for renewals of leases, unless a third of the lease is less
-PARTS = 3
-MIGRATION = 35.0  # seconds to wait while a shard moves to another node of a Cluster
-REMEMBERED = 600_000  # ms that the server remembers an operation, at least
 
 
 SENTINEL_LOGIN = (

@@ -30,6 +30,7 @@ ENCODE = "In a user name, password, path or option write % as %25, @ as %40, / a
 SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 _PORT, _SENTINEL_PORT = 6379, 26379
 _MOST = 2**31 - 1
+_UNCHECKED = "the server's certificate is not checked (verify=none), so anybody on the way can read and change messages"
 
 
 class Location(NamedTuple):
@@ -137,7 +138,6 @@ def number(text: str, name: str, least: int, most: int) -> int:
     return int(text)
 
 
-_UNCHECKED = "the server's certificate is not checked (verify=none), so anybody on the way can read and change messages"
 _DEFAULT_NAMESPACE = Settings(url="").namespace
 
 _NAMES = (

@@ -15,6 +15,8 @@ from redis.crc import key_slot
 
 FORM = re.compile(r"(?:\d+:)?(?:\d+(?:@\d+)?(?:;\d+)*\|)*\d+(?:@\d+)?(?:;\d+)*", re.ASCII)
 MOST = 128  # numbers of shards, as an id begins with one: twice 64, so that whoever has as many can go on to as many others
+SLOTS = 16_384
+LIKELY = 16
 
 
 class Generation(NamedTuple):
@@ -95,10 +97,6 @@ def _mixed(text: str) -> str:
 def _written(each: Generation) -> str:
     head = f"{each.size}@{each.first}" if each.first else str(each.size)
     return ";".join([head, *each.suffixes])
-
-
-SLOTS = 16_384
-LIKELY = 16
 
 
 class ServerPlace(NamedTuple):

@@ -11,6 +11,8 @@ from bide.engines.sqlite.rows import LEVELS, Delivered, by_priority, claimed_of,
 from bide.engines.sqlite.transaction import FileNamespace, Transaction
 from bide.engines.stored import lease_ended
 
+GIVE_BACK = 1_000  # pages that are free go back to the filesystem, so many at a time, once they are more than this and
+
 
 def claim(
     tx: Transaction,
@@ -157,7 +159,6 @@ def extend(tx: Transaction, namespace: FileNamespace, holds: Sequence[Hold], lea
     return [each is not None for each in held]
 
 
-GIVE_BACK = 1_000  # pages that are free go back to the filesystem, so many at a time, once they are more than this and
 # more than those in use: until then they are for what comes next
 
 

@@ -17,6 +17,11 @@ from bide.engines.sqlite.clock import EngineTime
 from bide.engines.sqlite.rows import LEVELS, PENDING, Known, private_id
 
 MOST_TOPICS = 10_000  # whose numbers are remembered
+_FILES = ("statements.sql", "gates.sql", "results.sql")
+AT_ONCE = 100  # messages in one statement: SQLite takes longer to begin one than to change a row
+FEW = 8  # so many are not worth that
+_ONE = "id = ?"
+_NONE = (0,) * AT_ONCE  # no message has this number
 
 
 class KeptTime(NamedTuple):
@@ -69,16 +74,11 @@ def _statements(*texts: str) -> Mapping[str, str]:
     return found
 
 
-_FILES = ("statements.sql", "gates.sql", "results.sql")
 SQL = _statements(*(files(__package__).joinpath(name).read_text(encoding="utf-8") for name in _FILES))
 
-AT_ONCE = 100  # messages in one statement: SQLite takes longer to begin one than to change a row
-FEW = 8  # so many are not worth that
-_ONE = "id = ?"
 _MANY = {
     name: f"{text.removesuffix(_ONE)}id in ({', '.join('?' * AT_ONCE)})" for name, text in SQL.items() if text.endswith(_ONE)
 }
-_NONE = (0,) * AT_ONCE  # no message has this number
 
 
 class FileNamespace(NamedTuple):

@@ -22,6 +22,11 @@ from bide.types import Duration, RescheduleResult
 from bide.wakeable import AsyncSignal
 
 PROGRAM = "program "  # begins the name of a waiter that is no message, and looks for itself whether its turn has come
+FIRST_LOOK = 0.005  # seconds; then half as long again each time, up to
+LAST_LOOK = 0.25
+ASKS = 3_000  # ms: who has not asked for so long has died, or stands still, and leaves the line
+GIVE_UP = 0.2  # seconds for a lock that was asked for in vain to be given back; after that nobody waits for it
+RECALL = 1.0  # seconds between two looks for holders that have died
 
 
 async def leave(engine: AsyncEngine, held: Sequence[Held]) -> list[Called]:
@@ -67,11 +72,6 @@ def told_of(called: Sequence[Called], results: Sequence[RescheduleResult]) -> tu
 
 
 _log = Log("bide.lock")
-FIRST_LOOK = 0.005  # seconds; then half as long again each time, up to
-LAST_LOOK = 0.25
-ASKS = 3_000  # ms: who has not asked for so long has died, or stands still, and leaves the line
-GIVE_UP = 0.2  # seconds for a lock that was asked for in vain to be given back; after that nobody waits for it
-RECALL = 1.0  # seconds between two looks for holders that have died
 
 
 class AsyncLock:

@@ -23,6 +23,7 @@ from bide.types import CancelResult, RescheduleResult, State
 Bring: TypeAlias = Callable[[Sequence[Stored], bool, Failures], Awaitable[list[Brought]]]
 STATES: tuple[State, ...] = ("ready", "leased", "scheduled", "ready")  # the last again: a relay may have given back meanwhile
 TRIES = 3  # to take a message from a relay, which may give it back at that moment
+LEASE = 30_000  # ms after which another relay hands on what a dead one had taken
 
 
 class AsyncOutboxMessages:
@@ -133,7 +134,6 @@ class AsyncOutboxMessages:
 
 
 BRIEFLY, SELDOM = 50, 5_000  # ms until the next try: the pauses grow from BRIEFLY
-LEASE = 30_000  # ms after which another relay hands on what a dead one had taken
 
 
 class Earlier(NamedTuple):

@@ -27,6 +27,7 @@ TICK = 0.001  # seconds
 CAUTION = 60.0  # seconds: upkeep is done this often, also when none seems to be needed
 ROUNDS = 100  # of upkeep, each of a thousand messages at most
 TEND = 1.0  # seconds: while there is always something to claim, upkeep is done no more often
+PATIENCE = 12  # sweeps
 
 
 class AsyncReceiver:
@@ -250,7 +251,6 @@ class AsyncReceiver:
 
 
 _log = Log("bide.intake")
-PATIENCE = 12  # sweeps
 
 
 class AsyncListening:

@@ -32,6 +32,8 @@ _log = Log("bide.intake")
 Reader: TypeAlias = Callable[[bytes], dict[str, Any] | None]
 """Reads the arguments of a handler from JSON, or gives None where it can't."""
 NO_READERS: Mapping[str, Reader] = {}
+NAP = 0.005  # seconds between two looks whether others have ended
+SOON = 0.5  # seconds in which a caller that was cancelled gets away, though the engine does not answer
 
 
 class Opener:
@@ -126,9 +128,6 @@ def _arguments(lot: Lot, readers: Mapping[str, Reader], limit: int) -> list[dict
         found = [reader(body) for reader, body in zip(map(readers.__getitem__, lot.topics), bodies, strict=True)]
     return None if None in found else found
 
-
-NAP = 0.005  # seconds between two looks whether others have ended
-SOON = 0.5  # seconds in which a caller that was cancelled gets away, though the engine does not answer
 
 T = TypeVar("T")
 Place: TypeAlias = deque[Delivery]

@@ -22,6 +22,13 @@ from bide.wakeable import Briefly, Signal
 LEAD = 5_000  # ms after which another relay takes the place of a dead one
 RENEWED = 1.0  # seconds: while it works, its lead is renewed this often
 POLL = 1.0  # seconds between two looks whether another relay has ended its work
+AT_ONCE = 100  # messages; MAX_BATCH behind many that are held back, if these have at most
+LIGHT = 4_096  # bytes each
+LOOKS = 1_500  # ms in which what is behind many that are held back is found
+ENOUGH = 60_000  # ms without any other, after which a call for what there is ends
+ROOM = 5.0  # seconds in which such a call finds out whether there is room for anything
+GIVING = 1.0  # seconds in which a relay that ends gives back what it has put off
+NAP = 0.005  # seconds between two looks whether the relays of a queue have ended
 
 
 class Leader:
@@ -54,14 +61,6 @@ class Leader:
             finally:
                 self._token = None
 
-
-AT_ONCE = 100  # messages; MAX_BATCH behind many that are held back, if these have at most
-LIGHT = 4_096  # bytes each
-LOOKS = 1_500  # ms in which what is behind many that are held back is found
-ENOUGH = 60_000  # ms without any other, after which a call for what there is ends
-ROOM = 5.0  # seconds in which such a call finds out whether there is room for anything
-GIVING = 1.0  # seconds in which a relay that ends gives back what it has put off
-NAP = 0.005  # seconds between two looks whether the relays of a queue have ended
 
 _log = Log("bide.outbox")
 

@@ -23,6 +23,7 @@ LOCK_WAIT, LOCK_DELAY = "10m", "5s"  # unless a task says otherwise
 _RATE = re.compile(r"(\d{1,9})/(\d{0,9})(ms|s|m|h|d|w)", re.ASCII)
 _LONGEST = 256  # characters of a template
 _LONGEST_NAME = 1_000  # bytes of a gate's name, which all engines can hold
+LATE = 60_000  # ms after its due time, from which a message is overdue
 
 
 class Template:
@@ -174,7 +175,6 @@ def _positive(value: Duration, name: str) -> int:
 CatchUp: TypeAlias = str
 """"all", "latest", or a rate such as "10/s"."""
 
-LATE = 60_000  # ms after its due time, from which a message is overdue
 Place: TypeAlias = tuple[int, str]  # by due time; among equals any one is the newest, for all workers the same
 
 

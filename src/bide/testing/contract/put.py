@@ -6,6 +6,8 @@ from bide.engines.base import MAX_BATCH, OPERATION_MS, Move, NewMessage, Past, R
 from bide.errors import BadTime, BideError
 from bide.testing.contract.bench import Bench, bodies, ending, needs
 
+DAY = 86_400_000
+
 
 class Putting:
     async def test_a_delay_counts_from_the_engine_s_now(self, bench: Bench) -> None:
@@ -128,9 +130,6 @@ class Putting:
         # Then nothing was done outside the transaction either
         assert await bench.claim("mail", limit=5) == []
         assert await bench.end(held, "done") == "done"
-
-
-DAY = 86_400_000
 
 
 class Pasts:

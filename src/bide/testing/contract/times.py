@@ -14,6 +14,7 @@ AGAIN = 60_000  # by engine time, an engine looks again so soon whether the cloc
 
 
 SEEN = 8  # sends, by turns to all parts of an engine that has several: each has a time of its own
+PAGE = 130
 
 
 async def was_ahead(bench: Bench) -> int:
@@ -130,7 +131,6 @@ MANY, OTHERS = 1_700, 1_500  # messages of the topic, and of another topic
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 SPANS = (0, 1, 500, 40_000, 70_000, HOUR, HOUR + 30_000, DAY, 25 * DAY)
 STEPS = (0, 700, 44_300, HOUR, 20 * DAY)  # the third ends when many messages fall due
-PAGE = 130
 WHOLE: tuple[State | None, ...] = (None,)
 EACH: tuple[State | None, ...] = STATES
 

@@ -28,6 +28,9 @@ LONGEST = 60.0  # seconds to wait for another walk
 PAUSE = 0.1  # seconds between two tries
 BACK = 1.0  # seconds for the broker to put back what was taken
 LOOK = 0.005
+TOPIC = "lost"  # of the dead letters that others have sent
+LOST_PAUSE = 5.0  # seconds between two looks
+MOST = 1_000  # messages in one go
 
 
 class TakenMessage:
@@ -205,9 +208,6 @@ def _read_mark(text: str | None) -> tuple[int, str] | None:
 
 
 _log = Log("bide.rabbitmq")
-TOPIC = "lost"  # of the dead letters that others have sent
-LOST_PAUSE = 5.0  # seconds between two looks
-MOST = 1_000  # messages in one go
 
 
 class AsyncLost:

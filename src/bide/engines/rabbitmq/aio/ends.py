@@ -26,6 +26,11 @@ from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.ids import sequence
 
 MOST = 10_000  # numbers that are remembered beyond one that is missing
+AGAIN = 1.0  # seconds after which it is tried again to end what could not be ended
+PATIENCE = 4  # timeouts: to end a delivery, the broker may have to answer several times
+LOT = 100  # messages that are ended together, when nobody waits for them
+LATER = 1_000  # ms after which a message comes again that is held here by another delivery
+STRANGE = "It was not sent by bide: only bide can send to the queue of a topic."
 
 
 class Tags:
@@ -56,11 +61,6 @@ class Tags:
 
 
 T = TypeVar("T")
-AGAIN = 1.0  # seconds after which it is tried again to end what could not be ended
-PATIENCE = 4  # timeouts: to end a delivery, the broker may have to answer several times
-LOT = 100  # messages that are ended together, when nobody waits for them
-LATER = 1_000  # ms after which a message comes again that is held here by another delivery
-STRANGE = "It was not sent by bide: only bide can send to the queue of a topic."
 
 
 class Ending(NamedTuple):

@@ -44,6 +44,8 @@ from bide.errors import BadTime, BideError, OutcomeUnknown, SchemaMismatch, Unav
 from bide.ids import sequence
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
+OPENING = 60.0  # seconds: the ladder has 1,322 bindings, which are made once
+
 
 class AsyncWithoutVerbs(AsyncEngine):
     """The guard refuses these before, with a sentence that names the engines that can."""
@@ -82,9 +84,6 @@ class AsyncWithoutVerbs(AsyncEngine):
 
 def _refuse() -> NoReturn:
     raise Unsupported("RabbitMQ can't find, change or count messages that wait. Redis, PostgreSQL and SQLite can.")
-
-
-OPENING = 60.0  # seconds: the ladder has 1,322 bindings, which are made once
 
 
 class AsyncRabbit(AsyncWithoutVerbs):

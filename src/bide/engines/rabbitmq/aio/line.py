@@ -16,6 +16,8 @@ from bide.engines.rabbitmq.failures import is_refused, told, translated
 from bide.engines.rabbitmq.location import Address
 from bide.errors import BideError, Unavailable
 
+CLOSED = "The RabbitMQ engine is closed: make a new queue."
+
 
 class GatheringWriter:
     """In the place of a StreamWriter: all of it that the driver uses."""
@@ -63,7 +65,6 @@ class GatheringWriter:
             self._beneath.write(b"".join(parts))
 
 
-CLOSED = "The RabbitMQ engine is closed: make a new queue."
 # The driver logs each lost connection, which bide tells by an error: shown only by applications that set up logging.
 logging.getLogger("aiormq").addHandler(logging.NullHandler())
 

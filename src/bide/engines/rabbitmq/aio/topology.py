@@ -27,6 +27,10 @@ AT_MOST_ONCE = (
     "`rabbitmqctl enable_feature_flag stream_queue`, and see that no policy sets overflow, dead-letter-strategy or "
     "max-length for queues whose names begin with the namespace; `bide doctor` tells more."
 )
+MAKING = 60.0  # seconds for the whole ladder, at most
+TOLD = 0.2  # seconds for the broker to tell receivers that a queue was removed; if it is made before, they hear of no message
+CLOSING = 5.0  # seconds
+FRESH = 5.0  # seconds for which a queue that was seen is believed to be there
 
 
 def without_limit(channel: AbstractChannel) -> Mapping[str, Any]:
@@ -91,11 +95,7 @@ async def probe(channel: AbstractChannel, names: QueueNames, patience: float) ->
             await channel.queue_delete(name)
 
 
-MAKING = 60.0  # seconds for the whole ladder, at most
-TOLD = 0.2  # seconds for the broker to tell receivers that a queue was removed; if it is made before, they hear of no message
-CLOSING = 5.0  # seconds
 _HARMLESS = re.compile(r"inequivalent arg 'x-(?:delivery-limit|queue-leader-locator)'")  # as other brokers and releases made it
-FRESH = 5.0  # seconds for which a queue that was seen is believed to be there
 
 
 class AsyncTopicQueues:

@@ -23,6 +23,8 @@ from bide.errors import BideError, Unavailable
 ENOUGH = 3  # queues that don't answer, after which no other one is asked: each may take the whole timeout
 AHEAD = 500  # names of topics that the broker sends ahead
 QUIET = 1.0  # seconds without another name, after which there is none
+PAGE = 500  # queues an answer; the API takes no larger ones
+MOST = 64_000_000  # bytes of an answer
 
 
 class Counts(NamedTuple):
@@ -123,10 +125,6 @@ async def _in_time(event: asyncio.Event, patience: float) -> bool:
     except TimeoutError:
         return False
     return True
-
-
-PAGE = 500  # queues an answer; the API takes no larger ones
-MOST = 64_000_000  # bytes of an answer
 
 
 class ApiRefused(Exception):

@@ -18,16 +18,15 @@ from bide.engines.rabbitmq.ladder import STEPS, QueueNames
 from bide.engines.rabbitmq.location import Address
 
 T = TypeVar("T")
+MAKING = 60.0  # seconds
+DURABLE = 2  # delivery mode
+SHOWN = 10  # topics that are named
 
 
 def done_apart(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """What comes of it, done in a loop of its own in a thread of its own."""
     with ThreadPoolExecutor(1, "bide-doctor") as thread:
         return thread.submit(lambda: asyncio.run(work())).result()
-
-
-MAKING = 60.0  # seconds
-DURABLE = 2  # delivery mode
 
 
 def mend(address: Address, names: QueueNames) -> list[Finding]:
@@ -75,9 +74,6 @@ def _topics(address: Address, names: QueueNames) -> list[str]:
         return [str(each["name"]).removeprefix(prefix) for each in Management(address).queues(prefix)]
     except ApiRefused:
         return []
-
-
-SHOWN = 10  # topics that are named
 
 
 class Contents(NamedTuple):

@@ -14,6 +14,10 @@ from bide.errors import BideError
 
 FEW = 5  # names that are written out
 AGAIN = "run `bide doctor --fix`, which makes what is missing"
+ENOUGH = 3  # replicas
+UNEVEN = 2.0  # times as many leaders as an even share
+_LENGTH = "no more than this is kept, and "
+_DELETED = "the broker deletes them, with their messages, when nobody has received from them for so long"
 
 
 def layout(seen: BrokerSeen) -> Iterator[Finding]:
@@ -99,10 +103,6 @@ def _few(names: Iterable[str]) -> str:
     return ", ".join(listed[:FEW]) + (f" and {more} more" if more > 0 else "")
 
 
-ENOUGH = 3  # replicas
-UNEVEN = 2.0  # times as many leaders as an even share
-
-
 def replicas(seen: BrokerSeen) -> Iterator[Finding]:
     queues, nodes = _replicated(seen), len(seen.told.nodes or ())
     if queues is None:
@@ -154,8 +154,6 @@ def _replicated(seen: BrokerSeen) -> Mapping[str, Mapping[str, Any]] | None:
     return {name: each for name, each in seen.told.queues.items() if "members" in each and "online" in each}
 
 
-_LENGTH = "no more than this is kept, and "
-_DELETED = "the broker deletes them, with their messages, when nobody has received from them for so long"
 _SENTENCES: Mapping[tuple[str, str], str] = {
     ("wait", "overflow"): "this switches at-least-once dead-lettering off, and the broker does not say so: messages get lost",
     ("wait", "message-ttl"): "messages leave them too early, and have to pass the ladder again and again",

@@ -18,6 +18,9 @@ from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.server import TIMEOUTS
 from bide.engines.redis.topology import ServerPlace, master_of
 
+DOWN = ("s_down", "o_down", "disconnected")
+FEW = 3  # with fewer, one that is away stops every failover
+
 
 def sentinels_of(address: Endpoint) -> tuple[Endpoint, Endpoint] | None:
     """How the servers of the data and how the Sentinels are reached; None when there are no Sentinels."""
@@ -47,10 +50,6 @@ def _plain(scheme: str, taken: Any) -> Any:
     """Connections as the client makes them, but of redis-py's usual class, and sync."""
     known = parameters(of_url(scheme, {}).connection_class("sync"))
     return of_url(scheme, {name: value for name, value in taken.items() if name in known})
-
-
-DOWN = ("s_down", "o_down", "disconnected")
-FEW = 3  # with fewer, one that is away stops every failover
 
 
 def examine(namespace: Namespace, asked: Endpoint) -> list[Finding]:

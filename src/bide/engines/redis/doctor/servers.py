@@ -43,6 +43,10 @@ CHECKS: Mapping[str, Check[Look]] = {
     "connections": checks.connections,
 }
 THROUGH_A_PROXY = ("server", "memory", "eviction")
+ASKED = 4  # times: a proxy that sends a key somewhere else each time is found out
+INFO = "return redis.call('INFO')"
+UNSEEN = "rights, persistence, replicas, clocks, slow scripts, connections: ask each server at its own address"
+UNKNOWN = "with Twemproxy, a hash such as murmur and several shards a server spread them"
 
 
 def learn(visits: Visits, namespace: Namespace, first: Stop) -> None:
@@ -84,10 +88,6 @@ def checked(look: Look, *names: str) -> Iterator[Finding]:
     return run({name: CHECKS[name] for name in names}, look, why)
 
 
-ASKED = 4  # times: a proxy that sends a key somewhere else each time is found out
-INFO = "return redis.call('INFO')"
-UNSEEN = "rights, persistence, replicas, clocks, slow scripts, connections: ask each server at its own address"
-UNKNOWN = "with Twemproxy, a hash such as murmur and several shards a server spread them"
 TORN = (
     "the keys of a shard must stay on one server, or messages are not found again: set the proxy's distribution to ketama or "
     "modula, and its hash_tag to {}"

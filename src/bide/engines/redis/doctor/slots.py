@@ -26,6 +26,7 @@ from bide.engines.redis.topology import (
 )
 
 _MOVING = re.compile(r"\[(\d+)-([<>])-(\w+)\]")
+PAUSE = 1.0  # seconds in which a slot that is being moved loses a key
 
 
 class MovingSlot(NamedTuple):
@@ -109,9 +110,6 @@ def rows(nodes: bytes) -> list[NodeRow]:
         shown = address.partition("@")[0].partition(",")[0]
         found.append(NodeRow(id, shown, frozenset(flags.split(",")), master.strip("-"), link == "connected", tuple(moving)))
     return found
-
-
-PAUSE = 1.0  # seconds in which a slot that is being moved loses a key
 
 
 class SlotMove(NamedTuple):

@@ -21,6 +21,10 @@ from bide.errors import BideError
 
 SCANNING = 2.0  # seconds of them to look for keys
 PAGE = 1_000  # keys that one SCAN looks at
+LIMIT = 15.0  # seconds for all visits together
+TIMEOUT = 5.0  # seconds for an answer, also where the URL has more
+BRIEF = 2.5  # seconds, where several servers are visited, some only after others
+MOST = 64  # visits at a time
 
 
 class Look:
@@ -128,11 +132,6 @@ def _name_of(words: Sequence[str | bytes | int]) -> str:
 def text_of(value: bytes | str) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
-
-LIMIT = 15.0  # seconds for all visits together
-TIMEOUT = 5.0  # seconds for an answer, also where the URL has more
-BRIEF = 2.5  # seconds, where several servers are visited, some only after others
-MOST = 64  # visits at a time
 
 LOST = (theirs.RedisError, OSError, EOFError)  # a connection with which nothing more can be asked, unless the server answered
 
