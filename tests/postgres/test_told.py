@@ -467,5 +467,5 @@ async def waking_of(queue: Any) -> Any:
 def without_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bide.engines.postgres.recent.EVERY", 60.0)
     for colour in ("aio", "sync"):
-        for module in (f"engines.postgres.{colour}.engine", f"queue.{colour}.receiving"):
+        for module in (f"engines.postgres.{colour}.engine", f"queue.{colour}.receive"):
             monkeypatch.setattr(f"bide.{module}.SWEEP", 60.0)

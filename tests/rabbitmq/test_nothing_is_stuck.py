@@ -210,7 +210,7 @@ async def test_receivers_that_begin_together_get_a_message_each(
     rabbitmq_url: str, colour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No sweep makes room for what the broker keeps back while the first message is handled."""
-    for module in ("engines.rabbitmq.aio.inbox", "queue.aio.receiving", "queue.sync.receiving"):
+    for module in ("engines.rabbitmq.aio.inbox", "queue.aio.receive", "queue.sync.receive"):
         monkeypatch.setattr(f"bide.{module}.SWEEP", 60.0)
     async with AsyncQueue(rabbitmq_url) as sender, Either(rabbitmq_url, colour) as queue:
         await sender.send("other", 0)
