@@ -17,7 +17,12 @@ from typing import Any, TextIO
 import msgspec
 
 from bide import AsyncQueue, BideError, Info, Queue, SchemaMismatch, Worker, current
-from bide.prove.workload import Changer, Producer, ReceivingActor, Slowcoach, Stage
+
+try:
+    from bide.prove.workload import Changer, Producer, ReceivingActor, Slowcoach, Stage
+except ImportError:  # in the release before they are elsewhere
+    from bide.prove.actors import Changer, Producer, Slowcoach, Stage  # type: ignore[import-not-found, no-redef]
+    from bide.prove.actors import Receiver as ReceivingActor  # type: ignore[no-redef]
 
 FAR, LATER = "90d", "1h"
 LONG = "long " * 1_000
