@@ -1,6 +1,6 @@
 -- Which shard a message belongs to. A caller begins at shard 0, and is sent on to another shard if the message belongs there.
 -- It is told two keys: the second, which never exists, ends with how many generations of shards were asked already, and how
--- messages are spread as far as was known there. spread.py and namespace.py are the same for Python.
+-- messages are spread as far as was known there. topology.py and namespace.py are the same for Python.
 
 local function read_spread(text)
   local epoch, rest = string.match(text, '^(%d+):(.*)$')

@@ -149,7 +149,7 @@ end
 local now, ceiling = (us - us % 1000) / 1000, (us + -us % 1000) / 1000
 -- The clock as it stands, in ms: behind `now` if it was set back. Instants wait for it.
 local wall = floor(math.min(us, ARGV[1] ~= '' and number(ARGV[1]) * 1000 or raw) / 1000)
-local shards = ARGV[6] -- how they are spread, as spread.py tells
+local shards = ARGV[6] -- how they are spread, as topology.py tells
 if not string.find(shards, '^%d[%d:;@|]*$') then error('BADARG shards', 0) end
 local function this_time() -- as fields of `meta`
   local was = format('%d', raw)
