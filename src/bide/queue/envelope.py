@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from bide.core import options
 from bide.core.codec import Codec, Encoded, Json, decode, encode
+from bide.core.key_rules import listed
 from bide.core.send_options import CARRIED
 from bide.core.times import bounded_instant_ms, duration_ms, life_ms
 from bide.engines.base import MAX_BATCH, Move, NewMessage, Ref, Stored
-from bide.engines.if_exists import listed
 from bide.errors import BadMessage, BadOption, BadTime, TooLarge
 from bide.ids import worker_of
 from bide.queue.deliveries import ATTEMPTS, DEPENDS, attempts_of, sender

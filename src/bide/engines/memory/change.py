@@ -3,14 +3,14 @@
 import functools
 import heapq
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from bide.clock import MS
 from bide.core.times import Dues, Planned, check_delay, planned
-from bide.engines.base import OPERATION_MS, Condition, Move, NewMessage, Ref, Seen, Swept, operation_of, period_of
-from bide.engines.if_exists import bounded, joined, later_of
+from bide.engines.base import Condition, Move, NewMessage, Ref, Seen, Swept
+from bide.engines.keyed import Held, KeyStore, accept
 from bide.engines.memory.store import Store
 from bide.engines.memory.topic import DEAD, PENDING, Message
 from bide.engines.stored import with_record
@@ -26,7 +26,7 @@ def put(store: Store, messages: Sequence[NewMessage], now: int | None) -> list[S
         return [
             _create(store, new, planned(new.delay, new.at, floor, ceiling, store.wall), floor)
             if new.key is None and new.operation is None
-            else _once(store, new, planned(new.delay, new.at, floor, ceiling, store.wall), floor)
+            else accept(_Keys(store), new, planned(new.delay, new.at, floor, ceiling, store.wall), floor, store.wall)
             for new in messages
         ]
 
@@ -48,95 +48,57 @@ def _create(store: Store, new: NewMessage, when: Planned, now: int) -> Sent:
     return Sent(message.id, new.topic, due, "created")
 
 
-def _once(store: Store, new: NewMessage, when: Planned, now: int) -> Sent:
-    """A message that may have been put before: by its operation, or under its key."""
-    if new.operation is None:
-        return _keyed(store, new, when, now)
-    forget_operations(store, now)
-    name = operation_of(new)
-    if name not in store.operations:
-        store.operations[name] = (now, _keyed(store, new, when, now))
-    return store.operations[name][1]
+class _Keys(KeyStore[Message]):
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def remembered(self, name: str, now: int) -> Sent | None:
+        forget_answers(self._store, now)
+        return self._store.answers.get(name)
+
+    def remember(self, name: str, until: int, sent: Sent) -> None:
+        self._store.answers[name] = sent
+        heapq.heappush(self._store.answer_ends, (until, name))
+
+    def find(self, topic: str, key: str, now: int) -> Held[Message] | None:
+        found = self._store.find(Ref(topic=topic, key=key), now)
+        return None if found is None else Held(found.id, found.planned, found.stage == PENDING, found.attempt, found)
+
+    def create(self, new: NewMessage, when: Planned, now: int) -> Sent:
+        sent = _create(self._store, new, when, now)
+        message = self._store.messages.get(sent.id)
+        if new.key is not None and message is not None and message.stage != DEAD:
+            self._store.topics[new.topic].keys[new.key] = message
+        return sent
+
+    def change(self, row: Message, new: NewMessage, when: Planned, now: int) -> None:
+        row.entry = self._store.new_entry()
+        self._store.topics[new.topic].forget()
+        row.plan(when)
+        row.began = None
+        row.traces = b""
+        row.content = new
+        row.attempt = 0
+        row.last_error = None
+        self._store.schedule(row, now)
+        self._store.expire_in_time(row)
+
+    def headers(self, row: Message) -> Mapping[str, str]:
+        return row.content.headers
+
+    def body(self, row: Message) -> bytes:
+        return row.content.body
+
+    def set_body(self, row: Message, body: bytes) -> None:
+        row.content = replace(row.content, body=body)
+
+    def drop_key(self, row: Message) -> None:
+        row.key = None
 
 
-def forget_operations(store: Store, now: int) -> None:
-    while store.operations:
-        oldest = next(iter(store.operations))
-        if now - store.operations[oldest][0] < OPERATION_MS:
-            return
-        del store.operations[oldest]
-
-
-def forget_periods(store: Store, now: int) -> None:
-    while store.period_ends and store.period_ends[0][0] <= now:
-        del store.periods[heapq.heappop(store.period_ends)[1]]
-
-
-def _only(store: Store, new: NewMessage, key: str, when: Planned, now: int) -> Sent:
-    """A message that is the only one of its key for a time."""
-    forget_periods(store, now)
-    name = period_of(new)
-    if name in store.periods:
-        return store.periods[name][1] if new.if_exists == "keep" else replace(store.periods[name][1], outcome="exists")
-    sent = _held(store, new, key, when, now)
-    if sent.created and new.unique_for is not None:
-        until = now + new.unique_for
-        store.periods[name] = until, replace(sent, outcome="duplicate")
-        heapq.heappush(store.period_ends, (until, name))
-    return sent
-
-
-def _keyed(store: Store, new: NewMessage, when: Planned, now: int) -> Sent:
-    if new.key is None or (new.past is not None and new.past.dead):
-        return _create(store, new, when, now)
-    if new.unique_for is not None:
-        return _only(store, new, new.key, when, now)
-    return _held(store, new, new.key, when, now)
-
-
-def _held(store: Store, new: NewMessage, key: str, when: Planned, now: int) -> Sent:
-    holder = store.find(Ref(topic=new.topic, key=key), now)
-    if holder is not None:
-        own = holder.id == new.within and holder.stage != PENDING
-        if new.if_exists in ("keep", "error") and not own:
-            return Sent(holder.id, new.topic, holder.due, "kept" if new.if_exists == "keep" else "exists")
-        if holder.stage == PENDING and new.if_exists != "merge":
-            return _replace(store, holder, new, when, now)
-        if holder.stage == PENDING and not holder.attempt and (sent := _merge(holder, new)) is not None:
-            return sent
-        holder.key = None  # it is running, was delivered, or is full, and goes on without: the new message takes the key over
-    if new.max_wait is not None:
-        new, when = bounded(new, when, now, None)
-    sent = _create(store, new, when, now)
-    store.topics[new.topic].keys[key] = store.messages[sent.id]
-    return sent
-
-
-def _merge(holder: Message, new: NewMessage) -> Sent | None:
-    body = joined(holder.content.body, new.body)
-    if body is None:
-        return Sent(holder.id, new.topic, holder.due, "exists")
-    if len(body) > new.largest:
-        return None
-    holder.content = replace(holder.content, body=body)
-    return Sent(holder.id, new.topic, holder.due, "merged")
-
-
-def _replace(store: Store, holder: Message, new: NewMessage, when: Planned, now: int) -> Sent:
-    holder.entry = store.new_entry()
-    store.topics[new.topic].forget()
-    later = new.if_exists == "later"
-    if new.max_wait is not None:
-        new, when = bounded(new, when, now, (holder.attempt, holder.content.headers))
-    holder.plan(later_of(when, holder.planned, now, store.wall) if later else when)
-    holder.began = None
-    holder.traces = b""
-    holder.content = new
-    holder.attempt = 0
-    holder.last_error = None
-    store.schedule(holder, now)
-    store.expire_in_time(holder)
-    return Sent(holder.id, new.topic, holder.due, "postponed" if later else "replaced")
+def forget_answers(store: Store, now: int) -> None:
+    while store.answer_ends and store.answer_ends[0][0] <= now:
+        del store.answers[heapq.heappop(store.answer_ends)[1]]
 
 
 def cancel(store: Store, refs: Sequence[Ref], seen: Sequence[Seen] | None, now: int | None) -> list[CancelResult]:

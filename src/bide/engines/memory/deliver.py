@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from bide.clock import MS
 from bide.core.times import due_time
 from bide.engines.base import Claim, End, Ended, Hold, Tended
-from bide.engines.memory.change import forget_operations, forget_periods
+from bide.engines.memory.change import forget_answers
 from bide.engines.memory.store import Store
 from bide.engines.memory.topic import DEAD, LEASED, PENDING, HeldClaim, Message, Topic
 from bide.engines.stored import lease_ended, with_record
@@ -157,8 +157,7 @@ def extend(store: Store, holds: Sequence[Hold], lease: int, now: int | None) -> 
 def tend(store: Store, budget: int, ended_by: int | None, now: int | None) -> Tended:
     with store.alone(), store:
         at = store.now(now)
-        forget_operations(store, at)
-        forget_periods(store, at)
+        forget_answers(store, at)
         until = at if ended_by is None else min(at, ended_by)
         returned, buried = _end_leases(store, budget, until, at)
         expired = _expire(store, budget - returned, at)

@@ -43,9 +43,8 @@ class Store:
         self.deadlines: list[Deadline] = []  # a heap of leases by their end
         self.expiries: list[tuple[int, str]] = []  # a heap
         self.deaths: deque[tuple[int, str]] = deque()
-        self.operations: dict[str, tuple[int, Sent]] = {}  # with the time of their birth
-        self.periods: dict[str, tuple[int, Sent]] = {}  # for how long a key is sent once, until when
-        self.period_ends: list[tuple[int, str]] = []  # a heap
+        self.answers: dict[str, Sent] = {}  # to operations, and of keys that are sent once for a time
+        self.answer_ends: list[tuple[int, str]] = []  # a heap
         self.held_claims: dict[str, HeldClaim] = {}  # by the request that made them
         self.last_token: int = 0
         self.wall: int = 0  # in ms: the clock as it stands, which is engine time, unless it was set back

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from bide.core.key_rules import marked
 from bide.core.times import MAX_DELAY_MS
 from bide.engines.base import (
     Claim,
@@ -24,7 +25,6 @@ from bide.engines.base import (
     claim_time,
     operation_of,
 )
-from bide.engines.if_exists import marked
 from bide.engines.stored import UNREADABLE, read_headers
 from bide.errors import BadOption, OutcomeUnknown
 from bide.types import Sent, State, Stats

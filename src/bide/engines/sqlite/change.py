@@ -1,10 +1,8 @@
 """Changing what is stored: accepting messages, making dead letters, and the verbs on pending messages and topics."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-from msgspec.structs import replace
 
 from bide.clock import MS
 from bide.core.times import Dues, Planned, check_delay, planned
@@ -18,10 +16,8 @@ from bide.engines.base import (
     Ref,
     Seen,
     Swept,
-    operation_of,
-    period_of,
 )
-from bide.engines.if_exists import bounded, joined, later_of
+from bide.engines.keyed import Held, KeyStore, accept
 from bide.engines.sqlite.rows import (
     DEAD,
     LARGE,
@@ -36,7 +32,7 @@ from bide.engines.sqlite.rows import (
 )
 from bide.engines.sqlite.transaction import FileNamespace, Transaction
 from bide.engines.stored import read_headers, with_record
-from bide.types import CancelResult, Outcome, RescheduleResult, Sent, State
+from bide.types import CancelResult, RescheduleResult, Sent, State
 
 
 def keep_trace(tx: Transaction, number: int, record: bytes) -> None:
@@ -88,7 +84,7 @@ def put(tx: Transaction, namespace: FileNamespace, messages: Sequence[NewMessage
         sent.append(
             _put(tx, namespace, topic, new, when, floor)
             if new.key is None and new.operation is None
-            else _once(tx, namespace, topic, new, when, floor)
+            else accept(_Keys(tx, namespace, topic), new, when, floor, tx.times.wall)
         )
     for each in sent:
         first = firsts.get(each.topic, floor)
@@ -126,110 +122,73 @@ def _put(tx: Transaction, namespace: FileNamespace, topic: int, new: NewMessage,
     return Sent(public_id(row, salt), new.topic, when.due, "created")
 
 
-def _once(tx: Transaction, namespace: FileNamespace, topic: int, new: NewMessage, when: Planned, now: int) -> Sent:
-    """A message that may have been put before: by its operation, or under its key."""
-    if new.operation is None:
-        return _keyed(tx, namespace, topic, new, when, now)
-    forget_operations(tx, now)
-    name = operation_of(new)
-    known = _known(tx, namespace, name, now)
-    if known is not None:
-        return known
-    sent = _keyed(tx, namespace, topic, new, when, now)
-    _remember(tx, namespace, name, now, sent)
-    return sent
+class _Keys(KeyStore[Known]):
+    """In one topic."""
 
+    def __init__(self, tx: Transaction, namespace: FileNamespace, topic: int) -> None:
+        self._tx = tx
+        self._namespace = namespace
+        self._topic = topic
 
-def _known(tx: Transaction, namespace: FileNamespace, name: str, now: int) -> Sent | None:
-    known = tx.sql.one("operation", {"space": namespace.name, "name": name, "after": now - OPERATION_MS})
-    return None if known is None else Sent(*known)
+    def remembered(self, name: str, now: int) -> Sent | None:
+        forget_operations(self._tx, now)
+        known = self._tx.sql.one("operation", {"space": self._namespace.name, "name": name, "after": now - OPERATION_MS})
+        return None if known is None else Sent(*known)
 
+    def remember(self, name: str, until: int, sent: Sent) -> None:
+        row = {"space": self._namespace.name, "name": name, "born": until - OPERATION_MS}
+        told = {"message": sent.id, "topic": sent.topic, "due": sent.due, "outcome": sent.outcome}
+        self._tx.sql.run("keep_operation", {**row, **told})
 
-def _remember(tx: Transaction, namespace: FileNamespace, name: str, born: int, sent: Sent) -> None:
-    row = {"space": namespace.name, "name": name, "born": born}
-    tx.sql.run("keep_operation", {**row, "message": sent.id, "topic": sent.topic, "due": sent.due, "outcome": sent.outcome})
+    def find(self, topic: str, key: str, now: int) -> Held[Known] | None:
+        known = self._tx.messages.find(self._namespace, Ref(topic=topic, key=key), now)
+        if known is None:
+            return None
+        return Held(public_id(known.id, known.salt), known.planned, known.stage == PENDING, known.attempt, known)
+
+    def create(self, new: NewMessage, when: Planned, now: int) -> Sent:
+        return _put(self._tx, self._namespace, self._topic, new, when, now)
+
+    def change(self, row: Known, new: NewMessage, when: Planned, now: int) -> None:
+        large = len(new.body) > LARGE
+        self._tx.sql.run(
+            "replace",
+            {
+                "id": row.id,
+                "level": new.level,
+                "due": when.due,
+                "since": since_of(when),
+                "instant": instant_of(when),
+                "most": new.max_attempts,
+                "body": None if large else new.body,
+                "headers": headers_text(new.headers),
+                "life": new.expires_in,
+                "expires": _expiry(when.since, new.expires_in),
+            },
+        )
+        self._tx.sql.run("end_large", (row.id,))
+        if large:
+            self._tx.messages.put_large(row.id, new.body)
+
+    def headers(self, row: Known) -> Mapping[str, str]:
+        return read_headers(self._tx.sql.one("headers", {"id": row.id})[0]) or {}
+
+    def body(self, row: Known) -> bytes:
+        body: bytes = self._tx.sql.one("body", {"id": row.id})[0]
+        return body
+
+    def set_body(self, row: Known, body: bytes) -> None:
+        large = len(body) > LARGE
+        self._tx.sql.run("set_body", {"id": row.id, "body": None if large else body})
+        if large:
+            self._tx.messages.put_large(row.id, body)
+
+    def drop_key(self, row: Known) -> None:
+        self._tx.sql.run("lose_key", {"id": row.id})
 
 
 def forget_operations(tx: Transaction, now: int) -> None:
     tx.sql.run("forget_operations", {"born": now - OPERATION_MS, "limit": MAX_BATCH})
-
-
-def _keyed(tx: Transaction, namespace: FileNamespace, topic: int, new: NewMessage, when: Planned, now: int) -> Sent:
-    if new.past is not None and new.past.dead:
-        return _put(tx, namespace, topic, new, when, now)
-    if new.unique_for is None:
-        return _held(tx, namespace, topic, new, when, now)
-    forget_operations(tx, now)
-    known = _known(tx, namespace, period_of(new), now)
-    if known is not None:
-        return known if new.if_exists == "keep" else replace(known, outcome="exists")
-    sent = _held(tx, namespace, topic, new, when, now)
-    if sent.created:  # remembered as an operation that lasts so long
-        _remember(tx, namespace, period_of(new), now + new.unique_for - OPERATION_MS, replace(sent, outcome="duplicate"))
-    return sent
-
-
-def _held(tx: Transaction, namespace: FileNamespace, topic: int, new: NewMessage, when: Planned, now: int) -> Sent:
-    holder = tx.messages.find(namespace, Ref(topic=new.topic, key=new.key), now) if new.key is not None else None
-    if holder is not None:
-        id = public_id(holder.id, holder.salt)
-        own = id == new.within and holder.stage != PENDING
-        if new.if_exists in ("keep", "error") and not own:
-            outcome: Outcome = "kept" if new.if_exists == "keep" else "exists"
-            return Sent(id, new.topic, holder.due, outcome)
-        if holder.stage == PENDING and new.if_exists != "merge":
-            return _replace(tx, holder, new, when, now)
-        if holder.stage == PENDING and (sent := _merge(tx, holder, new)) is not None:
-            return sent
-        tx.sql.run("lose_key", {"id": holder.id})  # it is running, was delivered, or is full, and goes on without
-    if new.max_wait is not None:
-        new, when = bounded(new, when, now, None)
-    return _put(tx, namespace, topic, new, when, now)
-
-
-def _merge(tx: Transaction, holder: Known, new: NewMessage) -> Sent | None:
-    attempt, held = tx.sql.one("body", {"id": holder.id})
-    if attempt:
-        return None
-    id, body = public_id(holder.id, holder.salt), joined(held, new.body)
-    if body is None:
-        return Sent(id, new.topic, holder.due, "exists")
-    if len(body) > new.largest:
-        return None
-    large = len(body) > LARGE
-    tx.sql.run("set_body", {"id": holder.id, "body": None if large else body})
-    if large:
-        tx.messages.put_large(holder.id, body)
-    return Sent(id, new.topic, holder.due, "merged")
-
-
-def _replace(tx: Transaction, holder: Known, new: NewMessage, when: Planned, now: int) -> Sent:
-    later = new.if_exists == "later"
-    if new.max_wait is not None:
-        attempt, headers = tx.sql.one("told", {"id": holder.id})
-        new, when = bounded(new, when, now, (attempt, read_headers(headers) or {}))
-    if later:
-        when = later_of(when, holder.planned, now, tx.times.wall)
-    large = len(new.body) > LARGE
-    tx.sql.run(
-        "replace",
-        {
-            "id": holder.id,
-            "level": new.level,
-            "due": when.due,
-            "since": since_of(when),
-            "instant": instant_of(when),
-            "most": new.max_attempts,
-            "body": None if large else new.body,
-            "headers": headers_text(new.headers),
-            "life": new.expires_in,
-            "expires": _expiry(when.since, new.expires_in),
-        },
-    )
-    tx.sql.run("end_large", (holder.id,))
-    if large:
-        tx.messages.put_large(holder.id, new.body)
-    return Sent(public_id(holder.id, holder.salt), new.topic, when.due, "postponed" if later else "replaced")
 
 
 def cancel(
@@ -266,7 +225,7 @@ def _end_of(tx: Transaction, known: Known | None, seen: Seen | None) -> CancelRe
 def _is_as_seen(tx: Transaction, known: Known, seen: Seen) -> bool:
     if known.due != seen.due:
         return False
-    return seen.body is None or tx.sql.one("body", {"id": known.id})[1] == seen.body
+    return seen.body is None or tx.sql.one("body", {"id": known.id})[0] == seen.body
 
 
 def reschedule(

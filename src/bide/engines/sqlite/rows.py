@@ -35,6 +35,7 @@ class Known(NamedTuple):
     expires: int | None
     since: int
     instant: int | None
+    attempt: int
 
     @property
     def planned(self) -> Planned:

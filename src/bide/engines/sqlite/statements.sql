@@ -22,13 +22,13 @@ set level = :level, due = :due, most = :most, body = :body, headers = :headers, 
 where id = :id
 
 -- name: body
-select attempt, coalesce(message.body, large.body) from message left join large on large.id = message.id where message.id = :id
+select coalesce(message.body, large.body) from message left join large on large.id = message.id where message.id = :id
 
 -- name: set_body
 update message set body = :body where id = :id
 
--- name: told
-select attempt, headers from message where id = :id
+-- name: headers
+select headers from message where id = :id
 
 -- name: had_attempts
 update message set attempt = :attempt, error = :error, key = :key where id = :id
@@ -49,12 +49,12 @@ delete from operation where (space, name) in (select space, name from operation 
 -- Pending messages and dead letters.
 -- name: by_id
 -- The namespace is asked of the one message: a list of all topics would be made for each.
-select message.id, salt, topic, stage, due, level, life, expires, coalesce(since, due), instant
+select message.id, salt, topic, stage, due, level, life, expires, coalesce(since, due), instant, attempt
 from message
 where message.id = :id and salt = :salt and :space = (select space from topic where topic.id = message.topic)
 
 -- name: by_key
-select message.id, salt, topic, stage, due, level, life, expires, coalesce(since, due), instant
+select message.id, salt, topic, stage, due, level, life, expires, coalesce(since, due), instant, attempt
 from message
 where key = :key and stage < 2 and topic = (select id from topic where space = :space and name = :name)
 

@@ -106,6 +106,9 @@ class Engine(ABC):
         - Replace and later make a successor of a running message.
         - What is sent within a running message is its successor.
         - A running message without its key goes on without one.
+        - A taken key is answered by the table of rules.
+        - Bodies are merged by the rules.
+        - Times of a message that is moved later go by the rules.
         - A key is free when its message has ended.
         - A key belongs to its topic.
         - Messages of one batch may share a key.

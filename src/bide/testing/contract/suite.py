@@ -22,6 +22,7 @@ from bide.testing.contract.bench import Bench, fits
 from bide.testing.contract.claim import Claiming, Order
 from bide.testing.contract.gates import Gating
 from bide.testing.contract.inspection import Inspecting
+from bide.testing.contract.key_rules import KeyRules
 from bide.testing.contract.keys import Keys, Successors
 from bide.testing.contract.life import Life
 from bide.testing.contract.moving import Moving
@@ -156,6 +157,7 @@ class EngineContract(
     Life,
     Putting,
     Keys,
+    KeyRules,
     Successors,
     Debounce,
     Merge,

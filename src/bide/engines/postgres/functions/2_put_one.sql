@@ -1,7 +1,7 @@
 -- Accepting one message, which may have a key that another one holds.
 
 create or replace function bide.joined(held bytea, new bytea) returns bytea language sql immutable as $$
--- Two lists in JSON as one, joined as texts; null when the first is none. merge.py is the same for Python.
+-- Two lists in JSON as one, joined as texts; null when the first is none. core/key_rules.py is the same for Python.
     select case
         when held = '[]' then new
         when octet_length(held) > 2 and get_byte(held, 0) = 91 and get_byte(held, octet_length(held) - 1) = 93

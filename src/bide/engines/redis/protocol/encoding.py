@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from bide.core.key_rules import marked
 from bide.engines.base import Claimed, NewMessage, Stored, claim_time
-from bide.engines.if_exists import marked
 from bide.engines.stored import read_headers, records_of
 from bide.types import State
 

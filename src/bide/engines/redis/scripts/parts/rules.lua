@@ -2,7 +2,7 @@
 -- What some sends say more of a message that holds their key. The other scripts that accept messages know nothing of it.
 
 do
-  -- When the first of the sends was that each move a message later: that is in its first header. if_exists.py is the same for Python.
+  -- When the first of the sends was that each move a message later: that is in its first header. core/key_rules.py is the same for Python.
   local MARK, DIGITS = '{"bide-first":"', 13
   local LONG = 1024 -- bytes: longer headers and body have a key of their own
   local MARK_AT = 5 + #MARK -- in headers and body, which begin with the headers' length
@@ -74,7 +74,7 @@ do
     new.if_exists, new.max_wait = how, number(longest)
   end
 
-  -- Bodies are lists in JSON, which are joined as texts: merge.py is the same for Python.
+  -- Bodies are lists in JSON, which are joined as texts: core/key_rules.py is the same for Python.
   local function joined(held, new)
     if held == '[]' then return new end
     if not string.find(held, '^%[.*[^ \t\r\n]%]$') then return nil end
