@@ -48,8 +48,8 @@ def test_upkeep_with_a_bound_does_not_walk_over_ended_leases(ended: psycopg.Conn
 
 
 def test_a_send_does_not_walk_over_ended_messages(ended: psycopg.Connection[Any]) -> None:
-    send = "select bide.put(null, '{mail}', array[''::bytea], array[%s::bigint], null, null, '{1}'"
-    send += f"{', null' * 7}, {FAR}, '{{}}', null)"
+    send = "select bide.accept(null, '{mail}', array[''::bytea], array[%s::bigint], null, null, '{1}'"
+    send += f"{', null' * 11}, {FAR}, '{{}}', null)"
     for delay in (0, 900_000):
         assert read(ended, "message_due", send, delay) == 0
 

@@ -17,7 +17,7 @@ from bide.types import Sent
 T = TypeVar("T")
 
 
-class Held(NamedTuple, Generic[T]):
+class KeyHolder(NamedTuple, Generic[T]):
     """The message that has the key."""
 
     id: str
@@ -43,7 +43,7 @@ class KeyStore(ABC, Generic[T]):
     def remember(self, name: str, until: int, sent: Sent) -> None: ...
 
     @abstractmethod
-    def find(self, topic: str, key: str, now: int) -> Held[T] | None: ...
+    def find(self, topic: str, key: str, now: int) -> KeyHolder[T] | None: ...
 
     @abstractmethod
     def create(self, new: NewMessage, when: Planned, now: int) -> Sent:
@@ -117,7 +117,7 @@ def _with_key(keys: KeyStore[Any], new: NewMessage, key: str, when: Planned, now
 
 
 def _bounded(
-    keys: KeyStore[Any], new: NewMessage, when: Planned, now: int, held: Held[Any] | None
+    keys: KeyStore[Any], new: NewMessage, when: Planned, now: int, held: KeyHolder[Any] | None
 ) -> tuple[NewMessage, Planned]:
     """The message as it is to be stored, and when it is due by itself. A delivery ends what was sent before."""
     if new.max_wait is None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from bide.clock import MS
 from bide.core.times import Dues, Planned, check_delay, planned
 from bide.engines.base import Condition, Move, NewMessage, Ref, Seen, Swept
-from bide.engines.keyed import Held, KeyStore, accept
+from bide.engines.keyed import KeyHolder, KeyStore, accept
 from bide.engines.memory.store import Store
 from bide.engines.memory.topic import DEAD, PENDING, Message
 from bide.engines.stored import with_record
@@ -60,9 +60,9 @@ class _Keys(KeyStore[Message]):
         self._store.answers[name] = sent
         heapq.heappush(self._store.answer_ends, (until, name))
 
-    def find(self, topic: str, key: str, now: int) -> Held[Message] | None:
+    def find(self, topic: str, key: str, now: int) -> KeyHolder[Message] | None:
         found = self._store.find(Ref(topic=topic, key=key), now)
-        return None if found is None else Held(found.id, found.planned, found.stage == PENDING, found.attempt, found)
+        return None if found is None else KeyHolder(found.id, found.planned, found.stage == PENDING, found.attempt, found)
 
     def create(self, new: NewMessage, when: Planned, now: int) -> Sent:
         sent = _create(self._store, new, when, now)

@@ -314,3 +314,14 @@ drop function if exists bide.due_ids(text, int, bigint, int, bigint, bigint);
 
 -- migration: 0022_fewer_looks.sql
 -- Functions only: claims, ends and what is told of take fewer statements.
+
+-- migration: 0023_rules.sql
+-- Functions only: what a rule for a taken key needs comes in arguments of its own.
+
+-- migration: 0023_rules.post.sql
+-- A send tells each of them apart now.
+
+drop function if exists
+    bide.put_one(bigint, text, bytea, bigint, int, int, bigint, text, text, text, bigint, bigint, bigint, boolean),
+    bide.put_only(bigint, text, bytea, bigint, int, int, bigint, text, text, text, bigint, bigint, bigint, boolean),
+    bide.with_first(jsonb);

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from bide.core.key_rules import marked
+from bide.core.key_rules import FIRST
 from bide.core.times import MAX_DELAY_MS
 from bide.engines.base import (
     Claim,
@@ -30,8 +30,9 @@ from bide.errors import BadOption, OutcomeUnknown
 from bide.types import Sent, State, Stats
 
 CALLS: Mapping[str, str] = {
-    "put": "select * from {schema}.put(%s, %s::{text}, %b::{bytea}, %s::bigint[], %s::bigint[], %s::int[], %s::int[], "
-    "%s::bigint[], %s::{text}, %s::{text}, %s::{text}, %s::{text}, %s::int[], %s::bigint[], %s, %s::{text}, %s)",
+    "put": "select * from {schema}.accept(%s, %s::{text}, %b::{bytea}, %s::bigint[], %s::bigint[], %s::int[], %s::int[], "
+    "%s::bigint[], %s::{text}, %s::{text}, %s::{text}, %s::bigint[], %s::int[], %s::bigint[], %s::{text}, %s::{text}, "
+    "%s::int[], %s::bigint[], %s, %s::{text}, %s)",
     "put_plain": "select * from {schema}.put_plain(%s, %s, %b, %s::bigint, %s::bigint, %s::int, %s::int, %s::bigint, %s, "
     "%s::bigint, %s, %s::bigint)",
     "claim": "select * from {schema}.hand_out(%s::{text}, %s::bigint[], %s, %s, %s, %s::{text}, %s)",
@@ -115,6 +116,7 @@ def plain_args(new: NewMessage) -> list[Any]:
 def put_args(messages: Sequence[NewMessage], dead_max: int) -> list[Any]:
     """All columns but the last ones, which the server takes with the request and the time. Rare ones are left out."""
     keyed = any(new.key is not None or new.operation is not None or new.past is not None for new in messages)
+    pasts = any(new.past is not None for new in messages)
     operations: list[str | None] = []
     places: list[int] = []
     for new in messages if keyed else ():
@@ -132,7 +134,11 @@ def put_args(messages: Sequence[NewMessage], dead_max: int) -> list[Any]:
         numbers([new.expires_in for new in messages], default=None),
         headers if any(headers) else None,
         [new.key for new in messages] if keyed else None,
-        [_how(new, dead_max) for new in messages] if keyed else None,
+        [new.if_exists for new in messages] if keyed else None,
+        numbers([new.max_wait for new in messages], default=None),
+        numbers([new.largest if new.if_exists == "merge" else None for new in messages], default=None),
+        numbers([new.unique_for for new in messages], default=None),
+        [None if new.past is None else _past_text(new.past, dead_max) for new in messages] if pasts else None,
         operations if keyed else None,
         numbers(places) if keyed else None,
         numbers([private_id(new.within) for new in messages]) if keyed else None,
@@ -141,16 +147,10 @@ def put_args(messages: Sequence[NewMessage], dead_max: int) -> list[Any]:
 
 
 def _headers_text(new: NewMessage) -> str:
-    return _encode_headers(dict(new.headers if new.max_wait is None else marked(new.headers))).decode()
-
-
-def _how(new: NewMessage, dead_max: int) -> str:
-    if new.past is not None:
-        return f"past {_past_text(new.past, dead_max)}"
-    if new.if_exists == "merge":
-        return f"merge {new.largest}"
-    more = new.unique_for if new.max_wait is None else new.max_wait
-    return new.if_exists if more is None else f"{new.if_exists} {more}"
+    headers = dict(new.headers)
+    if new.max_wait is not None:
+        headers.pop(FIRST, None)  # the server writes it
+    return _encode_headers(headers).decode()
 
 
 def _past_text(past: Past, dead_max: int) -> str:

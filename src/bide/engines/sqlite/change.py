@@ -17,7 +17,7 @@ from bide.engines.base import (
     Seen,
     Swept,
 )
-from bide.engines.keyed import Held, KeyStore, accept
+from bide.engines.keyed import KeyHolder, KeyStore, accept
 from bide.engines.sqlite.rows import (
     DEAD,
     LARGE,
@@ -140,11 +140,11 @@ class _Keys(KeyStore[Known]):
         told = {"message": sent.id, "topic": sent.topic, "due": sent.due, "outcome": sent.outcome}
         self._tx.sql.run("keep_operation", {**row, **told})
 
-    def find(self, topic: str, key: str, now: int) -> Held[Known] | None:
+    def find(self, topic: str, key: str, now: int) -> KeyHolder[Known] | None:
         known = self._tx.messages.find(self._namespace, Ref(topic=topic, key=key), now)
         if known is None:
             return None
-        return Held(public_id(known.id, known.salt), known.planned, known.stage == PENDING, known.attempt, known)
+        return KeyHolder(public_id(known.id, known.salt), known.planned, known.stage == PENDING, known.attempt, known)
 
     def create(self, new: NewMessage, when: Planned, now: int) -> Sent:
         return _put(self._tx, self._namespace, self._topic, new, when, now)

@@ -73,16 +73,16 @@ begin
     return answers;
 end $$;
 
-create or replace function bide.put(
+create or replace function bide.accept(
     request text, topics text[], bodies bytea[], delays bigint[], ats bigint[], levels int[], mosts int[], lives bigint[],
-    headers text[], keys text[], hows text[], operations text[], places int[], withins bigint[], longest bigint,
-    quiet text[], given bigint
+    headers text[], keys text[], rules text[], max_waits bigint[], largests int[], unique_fors bigint[], pasts text[],
+    operations text[], places int[], withins bigint[], longest bigint, quiet text[], given bigint
 ) returns table (id bigint, due bigint, outcome text) language plpgsql
 set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan as $$
--- An array that is null stands for the default; one that is shorter than `bodies`, for its first element. Quiet topics are those
--- of which this client has just told that a message is due.
+-- An array that is null stands for the default; one that is shorter than `bodies`, for its first element. `rules` are what
+-- if_exists says. Quiet topics are those of which this client has just told that a message is due.
 declare
     us bigint := bide.engine_us(given, true);
     now bigint := us / 1000;
@@ -136,9 +136,11 @@ begin
             select nextval('bide.ids') * 65536 + floor(random() * 65536)::bigint from generate_series(1, cardinality(bodies))
         );
         if cardinality(bodies) > 1 and num_nonnulls(variadic operations) = 0 and not exists (
-            select 1 from unnest(topics, keys, hows) as g(topic, key, how)
+            select 1 from unnest(topics, keys) as g(topic, key)
             left join bide.message m on m.topic = coalesce(g.topic, topics[1]) and m.key = g.key
-            where g.how ~ '^(keep|error|later|past) ' or coalesce(m.until, -1) >= 0  -- that one goes on, and is not locked
+            where coalesce(num_nonnulls(variadic max_waits), 0) + coalesce(num_nonnulls(variadic unique_fors), 0)
+                    + coalesce(num_nonnulls(variadic pasts), 0) > 0
+                or coalesce(m.until, -1) >= 0  -- that one goes on, and is not locked
         ) then
             answered := bide.put_free(
                 ids, topics, bodies, delays, ats, levels, mosts, lives, headers, keys, us, wall
@@ -148,10 +150,10 @@ begin
             answered := array_fill(null::text, array[cardinality(bodies)]);
             together := array(
                 select coalesce(
-                    g.operation is not null and g.key is null and coalesce(g.how, '') not like 'past %' and g.place = 1
+                    g.operation is not null and g.key is null and g.past is null and g.place = 1
                     and g.operation not like '~%' and count(*) over (partition by g.operation) = 1, false
                 )
-                from unnest(operations, keys, hows, places) with ordinality as g(operation, key, how, place, number)
+                from unnest(operations, keys, pasts, places) with ordinality as g(operation, key, past, place, number)
                 order by g.number
             );
             if true = any (together) then
@@ -178,9 +180,11 @@ begin
         for each in
             select g.*, coalesce(g.topic, topics[1]) as of, bide.planned(coalesce(g.delay, delays[1]), g.at, us, wall) as due
             from unnest(
-                ids, bodies, topics, delays, ats, levels, mosts, lives, headers, keys, hows, operations, places, withins, answered
+                ids, bodies, topics, delays, ats, levels, mosts, lives, headers, keys, rules, max_waits, largests, unique_fors,
+                pasts, operations, places, withins, answered
             ) with ordinality as g(
-                id, body, topic, delay, at, level, most, life, headers, key, how, operation, place, within, answer, number
+                id, body, topic, delay, at, level, most, life, headers, key, rule, max_wait, largest, unique_for,
+                past, operation, place, within, answer, number
             )
             where g.answer is null
             order by coalesce(g.topic, topics[1]) collate "C", g.key collate "C",
@@ -190,19 +194,11 @@ begin
             if known[each.place] is not null then
                 answer := known[each.place];
             else
-                if each.how like 'keep %' or each.how like 'error %' then
-                    select p.id || ' ' || p.due || ' ' || p.outcome into answer from bide.put_only(
-                        each.id, each.of, each.body, each.due, coalesce(each.level, levels[1], 1), coalesce(each.most, mosts[1]),
-                        each.life, each.headers, each.key, each.how,
-                        each.within, now, wall, case when each.at > wall then true end
-                    ) as p;
-                else
-                    select p.id || ' ' || p.due || ' ' || p.outcome into answer from bide.put_one(
-                        each.id, each.of, each.body, each.due, coalesce(each.level, levels[1], 1), coalesce(each.most, mosts[1]),
-                        each.life, each.headers, each.key, case when each.how like 'later %' then concat(each.how, ' ', (us + 999) / 1000) else coalesce(each.how, 'keep') end,
-                        each.within, now, wall, case when each.at > wall then true end
-                    ) as p;
-                end if;
+                select p.id || ' ' || p.due || ' ' || p.outcome into answer from bide.accept_for_a_time(
+                    each.id, each.of, each.body, each.due, coalesce(each.level, levels[1], 1), coalesce(each.most, mosts[1]),
+                    each.life, each.headers, each.key, coalesce(each.rule, 'keep'), each.max_wait, each.largest,
+                    each.unique_for, each.past::jsonb, each.within, us, wall, case when each.at > wall then true end
+                ) as p;
                 if each.operation is not null then
                     known[each.place] := answer;
                     insert into bide.answer as a (name, born, answers) values (each.operation, now, known)
@@ -230,6 +226,29 @@ begin
         end if;
     end loop;
 end $$;
+
+create or replace function bide.put(
+    request text, topics text[], bodies bytea[], delays bigint[], ats bigint[], levels int[], mosts int[], lives bigint[],
+    headers text[], keys text[], hows text[], operations text[], places int[], withins bigint[], longest bigint,
+    quiet text[], given bigint
+) returns table (id bigint, due bigint, outcome text) language sql set search_path = pg_catalog, pg_temp as $$
+-- As the release before calls it: `hows` have what if_exists says and, after a space, what it needs.
+    select a.* from (
+        select
+            array_agg(case h.rule when 'past' then 'keep' else h.rule end order by h.number) as rules,
+            array_agg(case h.rule when 'later' then h.more::bigint end order by h.number) as max_waits,
+            array_agg(case h.rule when 'merge' then h.more::int end order by h.number) as largests,
+            array_agg(case when h.rule in ('keep', 'error') then h.more::bigint end order by h.number) as unique_fors,
+            array_agg(case h.rule when 'past' then h.more end order by h.number) as pasts
+        from (
+            select split_part(u.how, ' ', 1) as rule, nullif(regexp_replace(u.how, '^[a-z]+ ?', ''), '') as more, u.number
+            from unnest(hows) with ordinality as u(how, number)
+        ) as h
+    ) as g, bide.accept(
+        request, topics, bodies, delays, ats, levels, mosts, lives, headers, keys, g.rules, g.max_waits, g.largests,
+        g.unique_fors, g.pasts, operations, places, withins, longest, quiet, given
+    ) as a
+$$;
 
 create or replace function bide.put_plain(
     request text, of text, new_body bytea, delay bigint, at bigint, new_level int, new_most int, new_life bigint, new_headers text,

@@ -10,41 +10,39 @@ create or replace function bide.joined(held bytea, new bytea) returns bytea lang
     end
 $$;
 
-create or replace function bide.put_one(
+create or replace function bide.first_sent(headers text) returns bigint language sql immutable as $$
+-- When the first of the sends was that each move a message later: that is in its first header.
+    select substring(headers from '^{"bide-first":"(\d{13})"')::bigint
+$$;
+
+create or replace function bide.with_first(headers text, first bigint) returns text language sql immutable as $$
+    select '{"bide-first":"' || lpad(first::text, 13, '0') || '"' || case rest when '{}' then '}' else ',' || substr(rest, 2) end
+    from regexp_replace(coalesce(headers, '{}'), '^{"bide-first":"\d{13}",?', '{') as rest
+$$;
+
+create or replace function bide.accept_one(
     new_id bigint, of text, new_body bytea, new_due bigint, new_level int, new_most int, new_life bigint, new_headers text,
-    new_key text, how text, within_id bigint, now bigint, wall bigint, new_instant boolean,
-    out id bigint, out due bigint, out outcome text
+    new_key text, rule text, max_wait bigint, largest int, past jsonb, within_id bigint, us bigint, wall bigint,
+    new_instant boolean, out id bigint, out due bigint, out outcome text
 ) language plpgsql as $$
--- A message that may have a key, which another one may hold. `how` is what if_exists says; `merge` and a number of bytes: the
--- largest body that holds several; `later` and two numbers: the longest wait, and now, rounded up. When the first of such sends was, that is in the first header, which has a place for it.
--- `past` and a JSON object: `keep`, of a message that had attempts elsewhere, or is a dead letter.
+-- A message that may have a key, which another one may hold. `rule` is what if_exists says. Largest: the largest body that holds
+-- several. Past: of a message that had attempts elsewhere, or is a dead letter.
 declare
-    past jsonb;
+    now bigint := us / 1000;
     records bytea[];
     holder bide.message;
-    longest bigint;
-    first bigint;
-    largest int;
+    first bigint := (us + 999) / 1000;
     gathered bytea;
     starts bigint;  -- its life
 begin
-    if how like 'merge %' then
-        largest := split_part(how, ' ', 2);
-        how := 'merge';
-    elsif how like 'later %' then
-        longest := split_part(how, ' ', 2);
-        first := split_part(how, ' ', 3);
-        how := 'later';
-        new_headers := overlay(new_headers placing lpad(first::text, 13, '0') from 16);
-        if new_due > first + longest then
-            new_due := first + longest;
+    select array_agg(decode(r.hex, 'hex') order by r.place) into records
+    from jsonb_array_elements_text(past->'traces') with ordinality as r(hex, place) where past is not null;
+    if max_wait is not null then
+        new_headers := bide.with_first(new_headers, first);
+        if new_due > first + max_wait then
+            new_due := first + max_wait;
             new_instant := null;
         end if;
-    elsif how like 'past %' then
-        past := substring(how from 6);
-        how := 'keep';
-        select array_agg(decode(r.hex, 'hex') order by r.place) into records
-        from jsonb_array_elements_text(past->'traces') with ordinality as r(hex, place);
     end if;
     due := new_due;
     if (past->>'dead')::boolean then
@@ -61,10 +59,10 @@ begin
     loop
         if new_key is not null then
             select m.* into holder from bide.message m where m.topic = of and m.key = new_key;
-            if holder.until is not null and how in ('keep', 'error') and holder.id is distinct from within_id then
+            if holder.until is not null and rule in ('keep', 'error') and holder.id is distinct from within_id then
                 id := holder.id;  -- it is running, and not locked: nothing of it is changed
                 due := holder.due;
-                outcome := case how when 'keep' then 'kept' else 'exists' end;
+                outcome := case rule when 'keep' then 'kept' else 'exists' end;
                 return;
             elsif holder.id is not null then
                 select m.* into holder from bide.message m where m.topic = of and m.key = new_key for update;
@@ -72,12 +70,12 @@ begin
             if holder.id is not null and holder.until is null and holder.expires <= now then
                 delete from bide.message m where m.id = holder.id;
             elsif holder.id is not null then
-                if how in ('keep', 'error') and (holder.until is null or holder.id is distinct from within_id) then
+                if rule in ('keep', 'error') and (holder.until is null or holder.id is distinct from within_id) then
                     id := holder.id;
                     due := holder.due;
-                    outcome := case how when 'keep' then 'kept' else 'exists' end;
+                    outcome := case rule when 'keep' then 'kept' else 'exists' end;
                     return;
-                elsif holder.until is null and how = 'merge' and holder.attempt = 0 then
+                elsif holder.until is null and rule = 'merge' and holder.attempt = 0 then
                     gathered := (select bide.joined(m.body, new_body) from bide.message m where m.id = holder.id);
                     if gathered is null or octet_length(gathered) <= largest then
                         update bide.message m set body = gathered where m.id = holder.id and gathered is not null;
@@ -86,18 +84,17 @@ begin
                         outcome := case when gathered is null then 'exists' else 'merged' end;
                         return;
                     end if;
-                elsif holder.until is null and how <> 'merge' then
+                elsif holder.until is null and rule <> 'merge' then
                     id := holder.id;
-                    outcome := case how when 'later' then 'postponed' else 'replaced' end;
-                    if how = 'later' then
-                        if longest is not null and holder.attempt = 0 then  -- a delivery ends what was sent before
-                            first := substring(holder.headers from '^{"bide-first":"(\d{13})"');
-                            if first is not null then
-                                new_headers := overlay(new_headers placing lpad(first::text, 13, '0') from 16);
-                                if new_due > first + longest then
-                                    new_due := first + longest;
-                                    new_instant := null;
-                                end if;
+                    outcome := case rule when 'later' then 'postponed' else 'replaced' end;
+                    if rule = 'later' then
+                        first := bide.first_sent(holder.headers);
+                        if max_wait is not null and holder.attempt = 0 and first is not null then
+                            -- A delivery ends what was sent before.
+                            new_headers := bide.with_first(new_headers, first);
+                            if new_due > first + max_wait then
+                                new_due := first + max_wait;
+                                new_instant := null;
                             end if;
                         end if;
                         due := greatest(new_due, holder.due);
@@ -106,8 +103,8 @@ begin
                     end if;
                     starts := bide.since_of(due, new_instant, now, wall);
                     update bide.message m set
-                        level = new_level, due = put_one.due, most = new_most, body = new_body, headers = new_headers,
-                        life = new_life, expires = coalesce(starts, put_one.due) + new_life, since = starts, by_clock = new_instant,
+                        level = new_level, due = accept_one.due, most = new_most, body = new_body, headers = new_headers,
+                        life = new_life, expires = coalesce(starts, accept_one.due) + new_life, since = starts, by_clock = new_instant,
                         began = null, traces = null, attempt = 0, error = null
                     where m.id = holder.id;
                     return;
@@ -131,29 +128,31 @@ begin
     end loop;
 end $$;
 
-create or replace function bide.put_only(
+create or replace function bide.accept_for_a_time(
     new_id bigint, of text, new_body bytea, new_due bigint, new_level int, new_most int, new_life bigint, new_headers text,
-    new_key text, how text, within_id bigint, now bigint, wall bigint, new_instant boolean,
-    out id bigint, out due bigint, out outcome text
+    new_key text, rule text, max_wait bigint, largest int, unique_for bigint, past jsonb, within_id bigint, us bigint, wall bigint,
+    new_instant boolean, out id bigint, out due bigint, out outcome text
 ) language plpgsql as $$
--- The same, where if_exists is `keep` or `error` with a number of ms: for so long it is the only one of its key. That is remembered as an operation
--- that has no name, and whose birth is such that it is over then.
+-- The same of a message that is the only one of its key for so many ms, if unique_for says so. That is remembered as an
+-- operation that has no name, and whose birth is such that it is over then.
 declare
-    period bigint;
+    now bigint := us / 1000;
     known text;
 begin
-    period := split_part(how, ' ', 2);
-    how := split_part(how, ' ', 1);
     loop
-        insert into bide.answer as a (name, born, answers)
-        values (concat(of, E'\n', new_key, E'\n'), now + period - 600000, array[concat(new_id, ' ', new_due, ' duplicate')])
-        on conflict (name) do update set born = excluded.born, answers = excluded.answers where a.born <= now - 600000;
-        if found then
-            select p.* into id, due, outcome from bide.put_one(
-                new_id, of, new_body, new_due, new_level, new_most, new_life, new_headers, new_key, how, within_id, now,
-                wall, new_instant
+        if unique_for is not null then
+            insert into bide.answer as a (name, born, answers)
+            values (
+                concat(of, E'\n', new_key, E'\n'), now + unique_for - 600000, array[concat(new_id, ' ', new_due, ' duplicate')]
+            )
+            on conflict (name) do update set born = excluded.born, answers = excluded.answers where a.born <= now - 600000;
+        end if;
+        if found or unique_for is null then
+            select p.* into id, due, outcome from bide.accept_one(
+                new_id, of, new_body, new_due, new_level, new_most, new_life, new_headers, new_key, rule, max_wait, largest, past,
+                within_id, us, wall, new_instant
             ) as p;
-            if outcome <> 'created' then  -- another message holds the key, and was not sent for a time
+            if unique_for is not null and outcome <> 'created' then  -- another message holds the key, and was not sent for a time
                 delete from bide.answer a where a.name = concat(of, E'\n', new_key, E'\n');
             end if;
             return;
@@ -162,7 +161,7 @@ begin
         if known is not null then
             id := split_part(known, ' ', 1);
             due := split_part(known, ' ', 2);
-            outcome := case how when 'keep' then 'duplicate' else 'exists' end;
+            outcome := case rule when 'keep' then 'duplicate' else 'exists' end;
             return;
         end if;
     end loop;

@@ -27,15 +27,6 @@ exception when others then
     return false;
 end $$;
 
-create or replace function bide.with_first(headers jsonb) returns text language sql immutable set search_path = pg_catalog, pg_temp as $$
--- Headers that begin with the time of the first send, which is not known yet.
-    select '{"bide-first":"0000000000000"' || case
-        when rest <> '{}' then ',' || substr(rest::text, 2)
-        else '}'
-    end
-    from (select coalesce(headers, '{}') - 'bide-first' as rest) as h
-$$;
-
 create or replace function bide.send_bytes(
     topic text, body bytea, delay interval default null, at timestamptz default null, key text default null,
     if_exists text default 'keep', priority text default 'normal', headers jsonb default null, max_attempts int default 3,
@@ -46,8 +37,6 @@ declare
     within text;  -- tests make arguments of this, the id of the message whose handler sends, and
     now bigint;  -- the engine's time
     put record;
-    longest text := ceil(extract(epoch from max_wait) * 1000)::bigint;
-    period text := ceil(extract(epoch from unique_for) * 1000)::bigint;
     level int := array_position(array['high', 'normal', 'low'], priority) - 1;
 begin
     if topic is null or topic !~ '^[A-Za-z0-9._-]{1,128}$' then
@@ -101,16 +90,17 @@ begin
     elsif (select sum(octet_length(h.key) + octet_length(h.value)) from jsonb_each_text(headers) as h) > 8192 then
         raise exception 'headers have at most 8,192 bytes.' using errcode = 'BD002';
     end if;
-    select p.* into put from bide.put(
+    select a.* into put from bide.accept(
         null, array[topic], array[case if_exists when 'merge' then '['::bytea || body || ']'::bytea else body end], array[ceil(extract(epoch from delay) * 1000)::bigint],
         array[ceil(extract(epoch from at) * 1000)::bigint], array[level], array[max_attempts],
         array[ceil(extract(epoch from expires_in) * 1000)::bigint],
-        array[case when max_wait is null then headers::text else bide.with_first(headers) end],
+        array[case when max_wait is null then headers else headers - 'bide-first' end::text],
         case when key is not null or operation is not null then array[key] end,
-        array[concat_ws(' ', if_exists, longest, period, case if_exists when 'merge' then max_body end)],
+        array[if_exists], array[ceil(extract(epoch from max_wait) * 1000)::bigint], array[case if_exists when 'merge' then max_body end],
+        array[ceil(extract(epoch from unique_for) * 1000)::bigint], null,
         case when operation is not null then array[concat(topic, E'\n', key, E'\n', operation)] end, array[1],
         array[('x' || within)::bit(64)::bigint], 3155760000000, '{}', now
-    ) as p;
+    ) as a;
     id := lpad(to_hex(put.id), 16, '0');
     due := put.due;
     outcome := put.outcome;
