@@ -203,3 +203,18 @@ def test_a_life_has_the_longest_length_that_a_send_could_give_it(bide: Bide, que
     assert bide("send", "--from", "-", stdin=line(expires_ms=253_402_300_799_999)).code == 0
     [stored] = records(listed(bide))
     assert stored["expires_ms"] == stored["due_ms"] + MAX_DELAY_MS
+
+
+def test_headers_of_bide_itself_leave_those_of_the_sender_their_room(bide: Bide, queue: Queue, folder: Path) -> None:
+    size = 8_192 - len("large")
+    queue.send("t", 1, delay="1h", key="k", if_exists="later", max_wait="1d", headers={"large": "x" * size})
+    [before] = records(listed(bide))
+    assert len(before["headers"]) == 2
+    ended = bide("send", "--from", "-", "--url", f"sqlite:///{folder}/other.db", stdin=json.dumps(before) + "\n")
+    assert ended.code == 0, ended.err
+    [after] = records(listed(bide, "--url", f"sqlite:///{folder}/other.db"))
+    assert after["headers"] == before["headers"]
+    before["headers"]["bide-own"] = "x" * 9_000
+    ended = bide("send", "--from", "-", "--url", f"sqlite:///{folder}/third.db", stdin=json.dumps(before) + "\n")
+    assert ended.code != 0
+    assert "the limit is 8,192" in ended.err

@@ -27,7 +27,7 @@ class Awaited:
     async def _call(self, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
         if name_of(method) in ("ack_many", "retry_many"):
             deliveries, *rest = args
-            args = ([each.inner for each in deliveries], *rest)
+            args = ([getattr(each, "inner", each) for each in deliveries], *rest)
         if options.get("wait"):
             return _wrapped(await asyncio.to_thread(method, *args, **options))
         return _wrapped(method(*args, **options))

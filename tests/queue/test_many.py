@@ -84,3 +84,11 @@ async def test_a_closed_queue_refuses_them_also_for_none(queue: Any) -> None:
     for verb in (queue.ack_many, queue.retry_many, queue.cancel_many):
         with pytest.raises(Unavailable):
             await verb([])
+
+
+async def test_what_is_no_delivery_is_refused_by_its_kind(queue: Any) -> None:
+    sent = await queue.send("t")
+    for verb in ("ack_many", "retry_many"):
+        for other, kind in ((1, "int"), (sent, "Sent"), (None, "NoneType")):
+            with pytest.raises(BadOption, match=rf"^{verb} takes deliveries, as receive\(\) gives them, .* a {kind}\.$"):
+                await getattr(queue, verb)([other])

@@ -11,7 +11,7 @@ from bide.cli.output import echo, now_ms
 from bide.cli.queues import QueueOptions
 from bide.cli.send_file import BATCH, FileSender, Unsent, read_lines, send_file
 from bide.clock import moment
-from bide.core import formats
+from bide.core import formats, options
 from bide.core.codec import JSON, MAX_BODY, Encoded
 from bide.core.formats import plural
 from bide.core.times import MAX_DELAY_MS
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bide.queue.envelope import Envelope
 
 
+OWN = "bide-"  # headers that bide writes begin with it
 BATCH_BYTES = 8 * 2**20  # of bodies, which are in memory together
 
 Reason: TypeAlias = Literal["leased", "dead", "expired"]
@@ -168,6 +169,8 @@ def _message(record: ListedRecord, envelope: "Envelope", wanted: Wanted, now: in
     begin = record.due_ms if record.state == "dead" else max(record.due_ms, now)
     life = None if record.expires_ms is None else min(max(1, record.expires_ms - begin), MAX_DELAY_MS)
     attempts, headers = attempts_left(record.max_attempts, made, record.headers)
+    given = {name: each for name, each in headers.items() if not name.startswith(OWN)}
+    own = options.headers({name: each for name, each in headers.items() if name not in given})  # they have room of their own
     raw = bytes(record.body) if record.body_base64 is None else base64.b64decode(record.body_base64, validate=True)
     return msgspec.structs.replace(
         envelope.message(
@@ -177,9 +180,10 @@ def _message(record: ListedRecord, envelope: "Envelope", wanted: Wanted, now: in
             key=record.key,
             if_exists=wanted.if_exists,
             priority=record.priority,
-            headers=headers,
+            headers=given,
             operation=f"{wanted.operation or 'list'}/{record.id}/{record.due_ms}",
         ),
         max_attempts=attempts,
         expires_in=life,
+        headers={**own, **given},
     )

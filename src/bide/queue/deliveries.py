@@ -7,7 +7,7 @@ import time
 import traceback
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 from types import TracebackType
@@ -19,7 +19,7 @@ from bide.clock import epoch_ms
 from bide.core.codec import JSON
 from bide.core.options import MAX_ATTEMPTS
 from bide.engines.base import Claimed, End, Hold, Verdict
-from bide.errors import ConfigError
+from bide.errors import BadOption, ConfigError
 from bide.ids import process_name
 from bide.raised import presentable
 from bide.types import Attempt
@@ -227,6 +227,14 @@ class _Delivery(Protocol):
 def internals(delivery: _Delivery) -> Internals:
     """What users do not see of their AsyncDelivery or Delivery."""
     return delivery._internals
+
+
+def all_internals(deliveries: Iterable[_Delivery], verb: str) -> list[Internals]:
+    found = list(deliveries)
+    for each in found:
+        if not isinstance(getattr(each, "_internals", None), Internals):
+            raise BadOption(f"{verb} takes deliveries, as receive() gives them, and one of these is a {type(each).__name__}.")
+    return [each._internals for each in found]
 
 
 def attempts_left(attempts: int, made: int, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str]]:

@@ -14,7 +14,7 @@ from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.parts import in_parts
 from bide.queue.aio.session import AsyncSession
 from bide.queue.answers import Collected
-from bide.queue.deliveries import Internals
+from bide.queue.deliveries import Internals, all_internals
 from bide.queue.envelope import ref
 from bide.queue.results import which
 from bide.queue.tasks.habits import MESSAGES, no_option
@@ -32,7 +32,7 @@ class AsyncManyVerbs:
 
         connection: join the caller's transaction, if the engine can, as in `Delivery.ack`.
         """
-        known = [each._internals for each in deliveries]
+        known = all_internals(deliveries, "ack_many")
         return await self._end([(each, each.end("done")) for each in known], connection)
 
     async def retry_many(
@@ -46,7 +46,7 @@ class AsyncManyVerbs:
         """Try deliveries again after `delay`, or each after a delay that grows with its attempts, as in `Delivery.retry`. The
         result is False for one that had ended, or whose lease was lost.
         """
-        known, wait = [each._internals for each in deliveries], None if delay is None else duration_ms(delay)
+        known, wait = all_internals(deliveries, "retry_many"), None if delay is None else duration_ms(delay)
         check_longest(wait or 0, self.session.setup.source.capabilities.max_delay)
         why = error_text(error)
         ends = [(each, each.end("retry", DEFAULT(each.claimed.attempt) if wait is None else wait, why)) for each in known]

@@ -11,7 +11,7 @@ from bide.core.times import check_longest, duration_ms
 from bide.engines.base import End, Ended
 from bide.errors import BadOption, ConfirmTimeout, OutcomeUnknown
 from bide.queue.answers import Collected
-from bide.queue.deliveries import Internals
+from bide.queue.deliveries import Internals, all_internals
 from bide.queue.envelope import ref
 from bide.queue.results import which
 from bide.queue.sync.delivery import Delivery
@@ -32,7 +32,7 @@ class ManyVerbs:
 
         connection: join the caller's transaction, if the engine can, as in `Delivery.ack`.
         """
-        known = [each._internals for each in deliveries]
+        known = all_internals(deliveries, "ack_many")
         return self._end([(each, each.end("done")) for each in known], connection)
 
     def retry_many(
@@ -46,7 +46,7 @@ class ManyVerbs:
         """Try deliveries again after `delay`, or each after a delay that grows with its attempts, as in `Delivery.retry`. The
         result is False for one that had ended, or whose lease was lost.
         """
-        known, wait = [each._internals for each in deliveries], None if delay is None else duration_ms(delay)
+        known, wait = all_internals(deliveries, "retry_many"), None if delay is None else duration_ms(delay)
         check_longest(wait or 0, self.session.setup.source.capabilities.max_delay)
         why = error_text(error)
         ends = [(each, each.end("retry", DEFAULT(each.claimed.attempt) if wait is None else wait, why)) for each in known]

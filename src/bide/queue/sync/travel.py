@@ -1,7 +1,7 @@
 # Generated from ../aio/travel.py by tools/unasync.py; change that file instead.
 """Moves a queue's ManualClock from one due time to the next, with the upkeep and the work that real time would have brought."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 
 from bide.blocking import Apart
@@ -24,6 +24,7 @@ from bide.queue.travel.relocate import FollowingClock, Relocatable
 from bide.types import Duration, State
 
 MOST_AT_ONCE = 100_000
+MOST_OF_ONE = 1_000  # times that a message is handled without time passing
 LEASE = 1_000  # ms, of a claim that only asks for the time
 MANY = 1_000  # messages of a topic that wait: from here on, that there are as many as before means that they are the same
 
@@ -199,7 +200,7 @@ class Travel(Relocatable):
         handled = ahead.fell_due()
         engine, receiver = opened.engine, opened.receiver
         handling = Traveller(engine, self._setup, self._invoke, self._overdue)
-        found = True
+        found, times = True, Counter[str]()
         while found:
             found = False
             self._flush()
@@ -212,6 +213,12 @@ class Travel(Relocatable):
                     more = bool(some) and size > MAX_BATCH
                     found = found or bool(claim.messages) or claim.more
                 handled += handling.handle(task, taken)
+                times.update([each.id for each in taken])
+                if (again := max((times[each.id] for each in taken), default=0)) >= MOST_OF_ONE:
+                    raise ConfigError(
+                        f"A message of {topic} was handled {again:,} times without time passing, and would be for ever: give "
+                        "release(), or Snooze, a delay."
+                    )
                 if len(handled) >= MOST_AT_ONCE:
                     raise ConfigError(
                         f"{len(handled):,} messages were handled without time passing, so this may never end. "
