@@ -60,7 +60,7 @@ test-servers: .venv/.dev ## test on Redis 6.2 and 8.0, Valkey 8.1 and 9.1, Postg
 	exit $$failed
 
 .PHONY: test-upgrade
-test-upgrade: servers .venv/.dev ## run the release before, built from its tag, beside this one on one queue; about three minutes
+test-upgrade: servers .venv/.dev ## run two releases before, built from their commits, beside this one on one queue; about five minutes
 	@CI=1 $(BIN)/pytest tests/upgrade -m slow
 
 # The tests that meet other packages. What only checks the code, such as ruff, is not installed there.

@@ -465,17 +465,12 @@ def test_what_would_never_end_is_told(queue: Any, do: Do, monkeypatch: pytest.Mo
 
 
 def test_a_message_that_comes_back_at_once_for_ever_is_told(queue: Any, do: Do) -> None:
-    calls = 0
-
     def handle() -> None:
-        nonlocal calls
-        calls += 1
         raise Snooze(0)
 
     do(queue.task("again")(handle).send())
     with pytest.raises(ConfigError, match=r"A message of again was handled 1,000 times without time passing.* a delay"):
         do(queue.testing.advance("1h"))
-    assert calls == 1_000
 
 
 def test_sync_travel_inside_a_loop_refuses_async_handlers_and_keeps_the_message(clock: ManualClock) -> None:

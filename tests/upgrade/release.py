@@ -1,4 +1,4 @@
-"""Two releases: the one before, built from its tag into an environment of its own, and the one that is tested here.
+"""Two releases: one before, built from its commit into an environment of its own, and the one that is tested here.
 
 before.do("send", url=url)      # a step of steps.py, run on that release; gives what the step returns
 with before.busy("work", url=url):
@@ -21,7 +21,9 @@ from typing import Any, NamedTuple
 from tests.servers.programs import lacking
 
 ROOT = Path(__file__).resolve().parents[2]
-TAG, COMMIT = "before-groups", "2d73b14d09c7e806ad8ee186b24d3c7e6c22f1fc"
+FIRST = "2d73b14d09c7e806ad8ee186b24d3c7e6c22f1fc"  # before messages of Redis lay in groups, and before there was PostgreSQL
+NEAREST = "f76ea47e4f017a86ad8a4be3f463e603a99fa092"  # before workers handled what a claim brought as one lot
+PLACES = ("redis", "redis, several shards", "sqlite")  # that both of them know
 STEPS = Path(__file__).with_name("steps.py")
 PATIENCE = 120.0  # seconds for one step
 
@@ -67,9 +69,9 @@ def present() -> Release:
     return Release("this release", Path(sys.executable))
 
 
-def former() -> Release:
-    """The release before. It is built when it is asked for the first time, which takes half a minute."""
-    commit = _commit()
+def former(commit: str = FIRST) -> Release:
+    """A release before. It is built when it is asked for the first time, which takes half a minute."""
+    _look_for(commit)
     folder = ROOT / "build" / "upgrade" / commit[:12]
     folder.mkdir(parents=True, exist_ok=True)
     release, done = Release("the release before", folder / "venv" / "bin" / "python"), folder / "done"
@@ -81,17 +83,11 @@ def former() -> Release:
     return release
 
 
-def _commit() -> str:
-    """Its commit: by its tag, or by its name if the clone has no tags."""
+def _look_for(commit: str) -> None:
     if not (ROOT / ".git").exists():
         lacking("this is not a clone of the repository, so it does not have the release before")
-    for name in (TAG, COMMIT):
-        asked = _git("rev-parse", "--quiet", "--verify", f"{name}^{{commit}}")
-        if asked.returncode == 0:
-            found = asked.stdout.decode().strip()
-            assert found == COMMIT, f"the tag {TAG} is at {found}, and was at {COMMIT}"
-            return found
-    return lacking(f"this clone has no commit {COMMIT[:7]}, the release before: `git fetch --tags --unshallow` fetches it")
+    if _git("cat-file", "-e", f"{commit}^{{commit}}").returncode != 0:
+        lacking(f"this clone has no commit {commit[:7]}, the release before: `git fetch --unshallow` fetches it")
 
 
 def _build(commit: str, folder: Path) -> None:
@@ -104,7 +100,7 @@ def _build(commit: str, folder: Path) -> None:
         subprocess.run([sys.executable, *wheel_of], check=True)
     [wheel] = folder.glob("*.whl")
     venv.create(folder / "venv", clear=True, with_pip=True)
-    install = ["-m", "pip", "--quiet", "install", f"{wheel}[redis]"]
+    install = ["-m", "pip", "--quiet", "install", f"{wheel}[redis,postgres]" if commit == NEAREST else f"{wheel}[redis]"]
     subprocess.run([folder / "venv" / "bin" / "python", *install], check=True)
 
 

@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import pytest
 import redis
 
-from tests.upgrade.release import Release
+from tests.upgrade.release import PLACES, Release
 
 KEYS = ["stays", "moved", "replaced", "dead"]
+
+pytestmark = pytest.mark.parametrize("place", PLACES, indirect=True)  # the later ones know all of this
 
 
 def test_when_a_first_attempt_began_is_told_whichever_release_has_had_the_message_since(

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from bide import Locked, Queue, ResultCancelled
-from tests.upgrade.release import Release
+from tests.upgrade.release import PLACES, Release
 from tests.worker.processes import until
 
 DAY = 86_400_000
+
+pytestmark = pytest.mark.parametrize("place", PLACES, indirect=True)  # the later ones know all of this
 
 
 @contextmanager

@@ -38,7 +38,7 @@ def marked(headers: Mapping[str, str], first: int = 0) -> Mapping[str, str]:
 
 
 def first_sent(headers: Mapping[str, str]) -> int | None:
-    text = headers.get(FIRST, "")
+    text = headers[FIRST] if next(iter(headers), None) == FIRST else ""
     return int(text) if len(text) == _DIGITS and text.isdecimal() and text.isascii() else None
 
 

@@ -98,7 +98,7 @@ class _Keys(KeyStore[Message]):
 
 def forget_answers(store: Store, now: int) -> None:
     while store.answer_ends and store.answer_ends[0][0] <= now:
-        del store.answers[heapq.heappop(store.answer_ends)[1]]
+        store.answers.pop(heapq.heappop(store.answer_ends)[1], None)
 
 
 def cancel(store: Store, refs: Sequence[Ref], seen: Sequence[Seen] | None, now: int | None) -> list[CancelResult]:

@@ -109,6 +109,7 @@ class Engine(ABC):
         - A taken key is answered by the table of rules.
         - Bodies are merged by the rules.
         - Times of a message that is moved later go by the rules.
+        - What is sent once in its time may come in batches.
         - A key is free when its message has ended.
         - A key belongs to its topic.
         - Messages of one batch may share a key.

@@ -2,6 +2,8 @@
 
 from typing import Any, get_args
 
+from msgspec.structs import replace
+
 from bide.core.key_rules import RULES, Holder, at_most, gathered, later_of
 from bide.core.times import Planned, planned
 from bide.engines.base import NewMessage
@@ -80,6 +82,15 @@ class KeyRules:
             due, _ = planned_for(second, bench.now, begin)
             due = later_of(due if wait is None else at_most(due, sent + wait), held, bench.now, bench.now)
             assert (moved.outcome, moved.due) == ("postponed", due.due), cases[number]
+
+    @needs("keys")
+    async def test_what_is_sent_once_in_its_time_may_come_in_batches(self, bench: Bench) -> None:
+        batch = [NewMessage("once", b"x", key=f"k{n}", unique_for=60_000) for n in range(3)]
+        assert [each.outcome for each in await bench.put_all(*batch)] == ["created"] * 3
+        for claimed in await bench.claim("once", limit=3):
+            assert await bench.end(claimed, "done") == "done"
+        batch += [replace(each, if_exists="error") for each in batch]
+        assert [each.outcome for each in await bench.put_all(*batch)] == ["duplicate"] * 3 + ["exists"] * 3
 
 
 async def holding(bench: Bench, topic: str, holder: Holder) -> str:

@@ -12,12 +12,12 @@ $$;
 
 create or replace function bide.first_sent(headers text) returns bigint language sql immutable as $$
 -- When the first of the sends was that each move a message later: that is in its first header.
-    select substring(headers from '^{"bide-first":"(\d{13})"')::bigint
+    select substring(headers from '^{"bide-first":"([0-9]{13})"')::bigint
 $$;
 
 create or replace function bide.with_first(headers text, first bigint) returns text language sql immutable as $$
     select '{"bide-first":"' || lpad(first::text, 13, '0') || '"' || case rest when '{}' then '}' else ',' || substr(rest, 2) end
-    from regexp_replace(coalesce(headers, '{}'), '^{"bide-first":"\d{13}",?', '{') as rest
+    from regexp_replace(coalesce(headers, '{}'), '^{"bide-first":"[0-9]{13}",?', '{') as rest
 $$;
 
 create or replace function bide.accept_one(
@@ -35,8 +35,10 @@ declare
     gathered bytea;
     starts bigint;  -- its life
 begin
-    select array_agg(decode(r.hex, 'hex') order by r.place) into records
-    from jsonb_array_elements_text(past->'traces') with ordinality as r(hex, place) where past is not null;
+    if past is not null then
+        select array_agg(decode(r.hex, 'hex') order by r.place) into records
+        from jsonb_array_elements_text(past->'traces') with ordinality as r(hex, place);
+    end if;
     if max_wait is not null then
         new_headers := bide.with_first(new_headers, first);
         if new_due > first + max_wait then
