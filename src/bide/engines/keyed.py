@@ -5,8 +5,9 @@ An engine says how to find, make and change a message. What is done when is deci
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from bide.core.key_rules import RULES, SENT_ONCE, Act, Holder, at_most, first_sent, gathered, later_of, marked
@@ -17,11 +18,11 @@ from bide.types import Sent
 T = TypeVar("T")
 
 
-class KeyHolder(NamedTuple, Generic[T]):
+class KeyHolder(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """The message that has the key."""
 
     id: str
-    planned: Planned
+    due: int
     pending: bool
     attempt: int
     row: T  # as the engine has it
@@ -52,6 +53,9 @@ class KeyStore(ABC, Generic[T]):
     @abstractmethod
     def change(self, row: T, new: NewMessage, when: Planned, now: int) -> None:
         """Give a pending message all that the new one has, and its attempts again."""
+
+    @abstractmethod
+    def planned(self, row: T) -> Planned: ...
 
     @abstractmethod
     def headers(self, row: T) -> Mapping[str, str]: ...
@@ -104,25 +108,25 @@ def _with_key(keys: KeyStore[Any], new: NewMessage, key: str, when: Planned, now
             if act == "merged":
                 keys.set_body(held.row, body)
         if act in ("replaced", "postponed"):
-            new, when = _bounded(keys, new, when, now, held)
+            if new.max_wait is not None:
+                new, when = _bounded(keys, new, new.max_wait, when, now, held)
             if act == "postponed":
-                when = later_of(when, held.planned, now, wall)
+                when = later_of(when, keys.planned(held.row), now, wall)
             keys.change(held.row, new, when, now)
             return Sent(held.id, new.topic, when.due, act)
         if act != "successor":
-            return Sent(held.id, new.topic, held.planned.due, act)
+            return Sent(held.id, new.topic, held.due, act)
         keys.drop_key(held.row)
-    new, when = _bounded(keys, new, when, now, None)
+    if new.max_wait is not None:
+        new, when = _bounded(keys, new, new.max_wait, when, now, None)
     return keys.create(new, when, now)
 
 
 def _bounded(
-    keys: KeyStore[Any], new: NewMessage, when: Planned, now: int, held: KeyHolder[Any] | None
+    keys: KeyStore[Any], new: NewMessage, longest: int, when: Planned, now: int, held: KeyHolder[Any] | None
 ) -> tuple[NewMessage, Planned]:
     """The message as it is to be stored, and when it is due by itself. A delivery ends what was sent before."""
-    if new.max_wait is None:
-        return new, when
     first = None if held is None or held.attempt else first_sent(keys.headers(held.row))
     if first is None:
         first = now if new.at is not None else when.due - new.delay  # rounded up, as its time is: it is never early
-    return replace(new, headers=marked(new.headers, first)), at_most(when, first + new.max_wait)
+    return replace(new, headers=marked(new.headers, first)), at_most(when, first + longest)

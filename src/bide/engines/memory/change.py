@@ -62,13 +62,12 @@ class _Keys(KeyStore[Message]):
 
     def find(self, topic: str, key: str, now: int) -> KeyHolder[Message] | None:
         found = self._store.find(Ref(topic=topic, key=key), now)
-        return None if found is None else KeyHolder(found.id, found.planned, found.stage == PENDING, found.attempt, found)
+        return None if found is None else KeyHolder(found.id, found.due, found.stage == PENDING, found.attempt, found)
 
     def create(self, new: NewMessage, when: Planned, now: int) -> Sent:
         sent = _create(self._store, new, when, now)
-        message = self._store.messages.get(sent.id)
-        if new.key is not None and message is not None and message.stage != DEAD:
-            self._store.topics[new.topic].keys[new.key] = message
+        if new.key is not None and (new.past is None or not new.past.dead):
+            self._store.topics[new.topic].keys[new.key] = self._store.messages[sent.id]
         return sent
 
     def change(self, row: Message, new: NewMessage, when: Planned, now: int) -> None:
@@ -82,6 +81,9 @@ class _Keys(KeyStore[Message]):
         row.last_error = None
         self._store.schedule(row, now)
         self._store.expire_in_time(row)
+
+    def planned(self, row: Message) -> Planned:
+        return row.planned
 
     def headers(self, row: Message) -> Mapping[str, str]:
         return row.content.headers

@@ -144,7 +144,7 @@ class _Keys(KeyStore[Known]):
         known = self._tx.messages.find(self._namespace, Ref(topic=topic, key=key), now)
         if known is None:
             return None
-        return KeyHolder(public_id(known.id, known.salt), known.planned, known.stage == PENDING, known.attempt, known)
+        return KeyHolder(public_id(known.id, known.salt), known.due, known.stage == PENDING, known.attempt, known)
 
     def create(self, new: NewMessage, when: Planned, now: int) -> Sent:
         return _put(self._tx, self._namespace, self._topic, new, when, now)
@@ -169,6 +169,9 @@ class _Keys(KeyStore[Known]):
         self._tx.sql.run("end_large", (row.id,))
         if large:
             self._tx.messages.put_large(row.id, new.body)
+
+    def planned(self, row: Known) -> Planned:
+        return row.planned
 
     def headers(self, row: Known) -> Mapping[str, str]:
         return read_headers(self._tx.sql.one("headers", {"id": row.id})[0]) or {}
