@@ -230,6 +230,7 @@ def internals(delivery: _Delivery) -> Internals:
 
 
 def all_internals(deliveries: Iterable[_Delivery], verb: str) -> list[Internals]:
+    """The same of many that a user gave to a verb. What is no delivery is refused."""
     found = list(deliveries)
     for each in found:
         if not isinstance(getattr(each, "_internals", None), Internals):

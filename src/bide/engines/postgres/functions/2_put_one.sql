@@ -16,6 +16,7 @@ create or replace function bide.first_sent(headers text) returns bigint language
 $$;
 
 create or replace function bide.with_first(headers text, first bigint) returns text language sql immutable as $$
+-- Headers that begin with that time, in place of another that they began with.
     select '{"bide-first":"' || lpad(first::text, 13, '0') || '"' || case rest when '{}' then '}' else ',' || substr(rest, 2) end
     from regexp_replace(coalesce(headers, '{}'), '^{"bide-first":"[0-9]{13}",?', '{') as rest
 $$;
