@@ -48,7 +48,7 @@ def all_verbs_were_asked(history: LongHistory) -> None:
 def nothing_is_held(runner: Runner) -> None:
     guarded: Any = runner.source
     store = guarded.plain._store
-    for name in ("messages", "topics", "held_claims", "operations", "deadlines", "expiries", "deaths"):
+    for name in ("messages", "topics", "held_claims", "answers", "answer_ends", "deadlines", "expiries", "deaths"):
         assert not getattr(store, name)
 
 

@@ -32,6 +32,7 @@ LEASE = 10_000
 SLEEP = 60.0  # seconds, longer than any test runs: a wait that returns was woken
 WAKE_TIMEOUT = 15.0  # seconds for a wake-up to arrive on a busy machine
 MOMENT = 0.05  # seconds in which nothing should happen
+PROMPT = 0.5  # seconds for a wake-up to arrive and be seen, unless the machine stood still
 ROUNDS = 1_000  # an engine that asks for more calls than this has a bug
 
 

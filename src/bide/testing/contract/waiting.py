@@ -1,6 +1,7 @@
 """What an engine that lacks something does, and how receivers wait."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from bide.engines.base import Hold, Move, NewMessage, Past, Ref, Window
 from bide.engines.gates import Entry, Held, Spend
 from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept
 from bide.errors import Unsupported
-from bide.testing.contract.bench import LEASE, MOMENT, STATES, WAKE_TIMEOUT, Bench, bodies, ending, lacks, needs
+from bide.testing.contract.bench import LEASE, MOMENT, PROMPT, ROUNDS, STATES, WAKE_TIMEOUT, Bench, bodies, ending, lacks, needs
 
 
 async def refuses_to_put(bench: Bench, **options: Any) -> None:
@@ -225,14 +226,20 @@ class Waiting:
 
     @needs("wake")
     async def test_one_message_wakes_one_sleeper(self, bench: Bench) -> None:
-        sleepers = [await bench.sleeper("mail") for _ in range(3)]
         stranger = await bench.sleeper("news")
-        await bench.put("mail")
-        assert len(await bench.woken(*sleepers, stranger)) == 1
-        assert not stranger.done()
-        # Then the next two messages wake the next two, however soon they come
-        await bench.put("mail")
-        await bench.put("mail")
-        await asyncio.wait(sleepers, timeout=WAKE_TIMEOUT)
-        assert all(each.done() for each in sleepers)
-        assert not stranger.done()
+        for _ in range(ROUNDS):
+            sleepers = [await bench.sleeper("mail") for _ in range(3)]
+            began = time.monotonic()
+            await bench.put("mail")
+            woken = await bench.woken(*sleepers, stranger)
+            took = time.monotonic() - began
+            # Then the next two messages wake the next two, however soon they come
+            await bench.put("mail")
+            await bench.put("mail")
+            await asyncio.wait(sleepers, timeout=WAKE_TIMEOUT)
+            assert all(each.done() for each in sleepers)
+            assert not stranger.done()
+            if took < PROMPT:
+                break
+            await bench.claim("mail", limit=3)  # once more: who does not look for a second is taken for gone, and another is woken
+        assert (len(woken), took < PROMPT) == (1, True)
