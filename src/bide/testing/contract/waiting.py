@@ -241,5 +241,5 @@ class Waiting:
             assert not stranger.done()
             if took < PROMPT:
                 break
-            await bench.claim("mail", limit=3)  # once more: who does not look for a second is taken for gone, and another is woken
+            await bench.claim("mail", limit=3)  # once more: who does not look for a second is taken for gone, and another wakes
         assert (len(woken), took < PROMPT) == (1, True)
