@@ -3,13 +3,14 @@
 from collections import defaultdict
 from typing import Any
 
-from bide import CallFailed, MessagesBegun, MessagesEnded, MessagesSent
+from bide import CallFailed, EngineCalled, MessagesBegun, MessagesEnded, MessagesSent
 
 
 class Told:
     def __init__(self) -> None:
         self.events: list[Any] = []
         self.failures: list[CallFailed] = []
+        self.calls: list[EngineCalled] = []
         self._stories: dict[str, list[Any]] = defaultdict(list)
 
     def sent(self, event: MessagesSent) -> None:
@@ -25,6 +26,9 @@ class Told:
 
     def failed(self, event: CallFailed) -> None:
         self.failures.append(event)
+
+    def called(self, event: EngineCalled) -> None:
+        self.calls.append(event)
 
     def _note(self, event: Any, what: str) -> None:
         self.events.append(event)

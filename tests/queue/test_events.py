@@ -16,6 +16,7 @@ from bide import (
     BadOption,
     CallFailed,
     ConfirmTimeout,
+    EngineCalled,
     EngineError,
     LeaseLost,
     ManualClock,
@@ -397,6 +398,20 @@ def test_a_call_that_fails_is_told() -> None:
     assert found == [("put", ["t", "u"], 2, error), ("stats", [], 0, error)]
     assert all(type(each) is CallFailed and each.seconds >= 0 for each in told.failures)
     assert told.events == []
+    assert [(each.verb, list(each.topics), each.count, each.error) for each in told.calls] == found
+
+
+def test_every_call_is_told() -> None:
+    told = Told()
+    with Queue("memory://") as queue, queue.events.subscribe(told):
+        queue.send("mail", 1)
+        [delivery] = queue.receive("mail")
+        delivery.ack()
+        queue.stats("mail")
+    calls = [(each.verb, list(each.topics), each.count, each.error) for each in told.calls if each.verb != "tend"]
+    wanted = [("put", ["mail"], 1), ("claim", ["mail"], 0), ("settle", ["mail"], 1), ("stats", ["mail"], 0)]
+    assert calls == [(*each, None) for each in wanted]
+    assert all(type(each) is EngineCalled and each.seconds >= 0 for each in told.calls)
 
 
 @pytest.mark.parametrize("sure", [True, False], ids=["confirmed", "unconfirmed"])
@@ -429,7 +444,7 @@ async def test_a_place_that_cannot_be_opened_is_told(make_queue: Callable[..., A
 
 @pytest.mark.parametrize("wrong", [print, object(), type("Typo", (), {"send": print})()], ids=["function", "object", "typo"])
 async def test_a_subscriber_without_any_of_the_methods_is_refused(queue: Any, wrong: object) -> None:
-    with pytest.raises(BadOption, match=r"has none of the methods sent\(\), begun\(\), ended\(\) and failed\(\)"):
+    with pytest.raises(BadOption, match=r"has none of the methods sent\(\), begun\(\), ended\(\), failed\(\) and called\(\)"):
         queue.events.subscribe(wrong)
 
 

@@ -6,9 +6,8 @@ these are the sequences that they stand for.
 
 import functools
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import repeat
-from typing import Any, NamedTuple, overload
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple, overload
 
 from bide.engines.base import Claimed, End
 
@@ -25,6 +24,16 @@ class Lot(Sequence[Claimed]):
     @abstractmethod
     def bodies(self) -> Sequence[bytes]: ...
 
+    @abstractmethod
+    def dues(self, places: Sequence[int]) -> Sequence[int]: ...
+
+    def by_topic(self, places: Sequence[int]) -> Mapping[str, Sequence[int]]:
+        """Which of the places have messages of each topic, by where they are among these."""
+        topics = [self.topics[place] for place in places]
+        if len(names := dict.fromkeys(topics)) == 1:
+            return {topics[0]: range(len(topics))}
+        return {name: [i for i, topic in enumerate(topics) if topic == name] for name in names}
+
     def __len__(self) -> int:
         return len(self.topics)
 
@@ -40,13 +49,53 @@ class Lot(Sequence[Claimed]):
         return iter(self.messages(range(len(self))))
 
 
+class Picked(Sequence[Claimed]):
+    """Some messages of a lot."""
+
+    def __init__(self, lot: Lot, places: Sequence[int]) -> None:
+        self._lot = lot
+        self._places = places
+
+    def dues(self) -> Sequence[int]:
+        return self._lot.dues(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, at: int) -> Claimed: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Claimed]: ...
+    def __getitem__(self, at: int | slice) -> Claimed | list[Claimed]:
+        return self._lot.messages(self._places[at]) if isinstance(at, slice) else self._lot.messages([self._places[at]])[0]
+
+    def __iter__(self) -> Iterator[Claimed]:
+        return iter(self._lot.messages(self._places))
+
+
+class Noted(NamedTuple):
+    """What those who listen to events learn of a delivery when it ends."""
+
+    claimed: Claimed
+    now: int  # by the engine's clock, when it was handed out
+    seconds: float  # of work
+
+
 class Stretch(NamedTuple):
     """Places in a lot; or ends that were made, without one."""
 
     lot: Lot | None
     places: Sequence[int] = ()
     ends: Sequence[End] = ()
-    noted: Sequence[Callable[[], Any]] = ()  # of each place, what its End has noted; empty if nobody listens to events
+    now: int = 0  # by the engine's clock, when the lot was handed out
+    seconds: Sequence[float] = ()  # of work, of each place; empty if nobody listens to events
+
+    def of(self, some: Sequence[int]) -> "Stretch":
+        """Some of its places, by where they are among them."""
+        if len(some) == len(self.places):
+            return self
+        seconds = [self.seconds[i] for i in some] if self.seconds else ()
+        return self._replace(places=[self.places[i] for i in some], seconds=seconds)
 
 
 class Ends(Sequence[End]):
@@ -55,6 +104,33 @@ class Ends(Sequence[End]):
     def __init__(self, stretches: Sequence[Stretch]) -> None:
         """`stretches`: one after the other."""
         self.stretches: Sequence[Stretch] = stretches
+
+    def by_topic(self) -> Mapping[str, "Ends"]:
+        found: dict[str, list[Stretch]] = {}
+        for each in self.stretches:
+            if each.lot is not None:
+                for topic, some in each.lot.by_topic(each.places).items():
+                    found.setdefault(topic, []).append(each.of(some))
+            for end in each.ends:
+                found.setdefault(end.topic, []).append(Stretch(None, ends=[end]))
+        return {topic: Ends(stretches) for topic, stretches in found.items()}
+
+    def lateness(self) -> list[float]:
+        """Of each that was noted, the seconds from its due time to its delivery."""
+        found: list[float] = []
+        for lot, places, ends, now, seconds in self.stretches:
+            if lot is not None and seconds:
+                found += [(now - due) / 1000 for due in lot.dues(places)]
+            found += [(each.noted.now - each.noted.claimed.due) / 1000 for each in ends if each.noted is not None]
+        return found
+
+    def seconds(self) -> list[float]:
+        """Of work, of each that was noted."""
+        found: list[float] = []
+        for each in self.stretches:
+            found += each.seconds
+            found += [end.noted.seconds for end in each.ends if end.noted is not None]
+        return found
 
     def __len__(self) -> int:
         return sum(len(each.places) + len(each.ends) for each in self.stretches)
@@ -69,11 +145,11 @@ class Ends(Sequence[End]):
         return self._ends[at]
 
     def _cut(self, start: int, stop: int) -> Iterator[Stretch]:
-        for lot, places, ends, noted in self.stretches:
-            count = len(places) + len(ends)
+        for each in self.stretches:
+            count = len(each.places) + len(each.ends)
             if max(0, start) < min(stop, count):
                 part = slice(max(0, start), stop)
-                yield Stretch(lot, places[part], ends[part], noted[part])
+                yield each._replace(places=each.places[part], ends=each.ends[part], seconds=each.seconds[part])
             start, stop = start - count, stop - count
 
     def __iter__(self) -> Iterator[End]:
@@ -82,14 +158,16 @@ class Ends(Sequence[End]):
     @functools.cached_property
     def _ends(self) -> list[End]:
         found: list[End] = []
-        for each in self.stretches:
-            if each.lot is None:
-                found += each.ends
+        for lot, places, ends, now, seconds in self.stretches:
+            if lot is None:
+                found += ends
+            elif seconds:
+                messages = lot.messages(places)
+                found += [done(each, Noted(each, now, took)) for each, took in zip(messages, seconds, strict=True)]
             else:
-                notes = (note() for note in each.noted) if each.noted else repeat(None)
-                found += map(done, each.lot.messages(each.places), notes)
+                found += map(done, lot.messages(places))
         return found
 
 
-def done(claimed: Claimed, noted: Any = None) -> End:
+def done(claimed: Claimed, noted: Noted | None = None) -> End:
     return End(claimed.topic, claimed.id, claimed.token, "done", noted=noted)

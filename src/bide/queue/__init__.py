@@ -5,7 +5,16 @@ from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.locks import AsyncLock
 from bide.queue.aio.results import AsyncTaskSent
 from bide.queue.deliveries import current, current_batch
-from bide.queue.events import CallFailed, Events, MessagePart, MessagesBegun, MessagesEnded, MessagesSent, Subscription
+from bide.queue.events import (
+    CallFailed,
+    EngineCalled,
+    Events,
+    MessagePart,
+    MessagesBegun,
+    MessagesEnded,
+    MessagesSent,
+    Subscription,
+)
 from bide.queue.queues import AsyncQueue, Queue
 from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.locks import Lock
@@ -27,6 +36,7 @@ __all__ = [
     "Call",
     "CallFailed",
     "Delivery",
+    "EngineCalled",
     "Events",
     "Failed",
     "Handled",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ from bide.clock import epoch_ms
 from bide.core.codec import JSON
 from bide.core.options import MAX_ATTEMPTS
 from bide.engines.base import Claimed, End, Hold, Verdict
+from bide.engines.lots import Noted
 from bide.errors import BadOption, ConfigError
 from bide.ids import process_name
 from bide.raised import presentable
@@ -135,14 +136,6 @@ STOPS = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
 
 UNREAD = object()
 """In place of a body that nobody has asked for yet."""
-
-
-class Noted(NamedTuple):
-    """What those who listen to events learn of a delivery when it ends."""
-
-    claimed: Claimed
-    now: int  # by the engine's clock, when it was handed out
-    seconds: float  # of work
 
 
 class Internals:

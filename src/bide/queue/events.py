@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
 from bide.engines.base import Claimed, End, Ended, NewMessage
 from bide.engines.guard.hooks import Call, Hook, Switch
+from bide.engines.lots import Ends, Lot, Picked, Stretch
 from bide.errors import BadOption, ConfirmTimeout, OutcomeUnknown
 from bide.logs import Log
 from bide.queue.schedules.records import OWN
@@ -60,7 +61,9 @@ class MessagesBegun:
     @property
     def lateness(self) -> Sequence[float]:
         """Of each, the seconds from its due time to this delivery."""
-        return [(self._now - each.due) / 1000 for each in self._claimed]
+        claimed = self._claimed
+        dues = claimed.dues() if isinstance(claimed, Picked) else [each.due for each in claimed]
+        return [(self._now - due) / 1000 for due in dues]
 
     @property
     def messages(self) -> Sequence[MessagePart]:
@@ -77,7 +80,7 @@ class MessagesEnded:
 
     __slots__ = ("_ends", "count", "outcome", "topic")
 
-    def __init__(self, topic: str, outcome: EndedAs, ends: Sequence[End]) -> None:
+    def __init__(self, topic: str, outcome: EndedAs, ends: Ends) -> None:
         self.topic: str = topic
         self.outcome: EndedAs = outcome
         self.count: int = len(ends)
@@ -86,12 +89,12 @@ class MessagesEnded:
     @property
     def lateness(self) -> Sequence[float]:
         """Of each whose delivery has begun since you subscribed, the seconds from its due time to this delivery."""
-        return [(each.noted.now - each.noted.claimed.due) / 1000 for each in self._ends if each.noted is not None]
+        return self._ends.lateness()
 
     @property
     def seconds(self) -> Sequence[float]:
         """Of the same, how long the handler took; where there is none, how long its receiver has had it."""
-        return [each.noted.seconds for each in self._ends if each.noted is not None]
+        return self._ends.seconds()
 
     @property
     def messages(self) -> Sequence[MessagePart]:
@@ -120,7 +123,20 @@ class CallFailed:
         self.error: Exception = error
 
 
-Event: TypeAlias = MessagesSent | MessagesBegun | MessagesEnded | CallFailed
+class EngineCalled:
+    """A call of the engine has ended, well or not: `error` is what it has raised, if it has. The rest is as in CallFailed."""
+
+    __slots__ = ("count", "error", "seconds", "topics", "verb")
+
+    def __init__(self, verb: str, topics: Sequence[str], count: int, seconds: float, error: BaseException | None) -> None:
+        self.verb: str = verb
+        self.topics: Sequence[str] = topics
+        self.count: int = count
+        self.seconds: float = seconds
+        self.error: BaseException | None = error
+
+
+Event: TypeAlias = MessagesSent | MessagesBegun | MessagesEnded | CallFailed | EngineCalled
 
 
 def _part(claimed: Claimed, now: int) -> MessagePart:
@@ -129,8 +145,8 @@ def _part(claimed: Claimed, now: int) -> MessagePart:
 
 
 _log = Log("bide.events")
-Kind: TypeAlias = Literal["sent", "begun", "ended", "failed"]
-KINDS: tuple[Kind, ...] = ("sent", "begun", "ended", "failed")
+Kind: TypeAlias = Literal["sent", "begun", "ended", "failed", "called"]
+KINDS: tuple[Kind, ...] = ("sent", "begun", "ended", "failed", "called")
 _BY_VERDICT: Mapping[str, EndedAs] = {"done": "done", "retry": "retried", "release": "released", "dead": "dead"}
 
 
@@ -224,20 +240,25 @@ class Subscriptions:
     def begun(self, claimed: Sequence[Claimed], now: int) -> None:
         """A claim has brought these."""
         if "begun" in self._kinds:
-            alike: dict[str, list[Claimed]] = {}
-            for each in claimed:
-                alike.setdefault(each.topic, []).append(each)
-            self._tell("begun", (MessagesBegun(topic, some, now) for topic, some in alike.items()))
+            self._tell("begun", (MessagesBegun(topic, some, now) for topic, some in _by_topic(claimed).items()))
 
     def ended(self, ends: Sequence[End], answers: Sequence[Ended | EndedAs | None]) -> None:
         """The engine has answered a settle; None where the answer is not known."""
-        if "ended" in self._kinds:
+        if "ended" not in self._kinds:
+            return
+        if isinstance(ends, Ends) and answers.count("done") == len(ends):  # what a lot has brought, as most is
+            self._tell("ended", (MessagesEnded(topic, "done", some) for topic, some in ends.by_topic().items()))
+        else:
             alike: dict[tuple[str, EndedAs], list[End]] = {}
             for each, answer in zip(ends, answers, strict=False):
                 if answer is not None:
                     became = _BY_VERDICT[each.verdict] if answer == "scheduled" else answer
                     alike.setdefault((each.topic, became), []).append(each)
-            self._tell("ended", (MessagesEnded(*what, some) for what, some in alike.items()))
+            self._tell("ended", (MessagesEnded(*what, Ends([Stretch(None, ends=some)])) for what, some in alike.items()))
+
+    def called(self, call: Call) -> None:
+        if "called" in self._kinds:
+            self._tell("called", iter([EngineCalled(call.verb, call.topics, len(call.asked), call.seconds, call.error)]))
 
     def failed(self, call: Call, error: Exception) -> None:
         if "failed" in self._kinds:
@@ -257,11 +278,12 @@ class Events:
         self._subscriptions = subscriptions
 
     def subscribe(self, subscriber: object) -> Subscription:
-        """Call the methods of an object for events from now on: those of `sent`, `begun`, `ended` and `failed` that it has.
+        """Call the methods of an object for events from now on. It has at least one of these: `sent`, `begun`, `ended`, `failed`
+        and `called`.
 
-        Each takes one event: MessagesSent, MessagesBegun, MessagesEnded or CallFailed. It is called after the fact, in the
-        thread or event loop that has called the engine. It must be quick, must not wait, and may be called by several threads.
-        If it raises, this is logged once, and nothing else changes.
+        Each takes one event: MessagesSent, MessagesBegun, MessagesEnded, CallFailed or EngineCalled. It is called after the
+        fact, in the thread or event loop that has called the engine. It must be quick, must not wait, and may be called by
+        several threads. If it raises, this is logged once, and nothing else changes.
 
         Raises BadOption for an object with none of these methods, or with an async one.
         """
@@ -276,6 +298,7 @@ class _Calls(Hook):
 
     def after(self, call: Call) -> None:
         error = call.error
+        self._subscriptions.called(call)
         if isinstance(error, Exception):
             self._subscriptions.failed(call, error)
         if call.verb == "put":
@@ -286,6 +309,15 @@ class _Calls(Hook):
 
 UNHEARD: Final = Subscriptions()
 """Of a receiver that belongs to no queue: nobody listens to it."""
+
+
+def _by_topic(claimed: Sequence[Claimed]) -> Mapping[str, Sequence[Claimed]]:
+    if isinstance(claimed, Lot):
+        return {topic: Picked(claimed, some) for topic, some in claimed.by_topic(range(len(claimed))).items()}
+    alike: dict[str, list[Claimed]] = {}
+    for each in claimed:
+        alike.setdefault(each.topic, []).append(each)
+    return alike
 
 
 def _accepted(error: BaseException) -> Sequence[Sent | None]:
@@ -314,7 +346,7 @@ def _methods(subscriber: object) -> Mapping[Kind, Callable[[Any], object]]:
             found[kind] = method
     if not found:
         raise BadOption(
-            f"{type(subscriber).__name__} has none of the methods sent(), begun(), ended() and failed(). Give an object with "
-            "those that you need; each takes one event."
+            f"{type(subscriber).__name__} has none of the methods sent(), begun(), ended(), failed() and called(). Give an "
+            "object with those that you need; each takes one event."
         )
     return found

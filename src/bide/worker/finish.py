@@ -226,8 +226,9 @@ def _ends_of(batch: Sequence[Handling]) -> Sequence[End]:
             stretches.append(Stretch(None, ends=list(map(_end_of, some))))
         else:
             handlings = list(some)
-            noted = () if handlings[0].taken.at_work is None else [each.noted for each in handlings]
-            stretches.append(Stretch(lot, list(map(_place, handlings)), noted=noted))
+            taken, places = handlings[0].taken, list(map(_place, handlings))
+            seconds = () if taken.at_work is None else [each.seconds for each in handlings]
+            stretches.append(Stretch(lot, places, now=taken.now, seconds=seconds))
     return Ends(stretches) if len(stretches) > 1 or not stretches[0].ends else stretches[0].ends
 
 

@@ -9,9 +9,9 @@ from typing import Any, Literal, TypeAlias
 from bide.core.formats import plural
 from bide.core.options import MAX_ATTEMPTS
 from bide.engines.base import Claimed, End
-from bide.engines.lots import Lot, done
+from bide.engines.lots import Lot, Noted, done
 from bide.queue.aio.delivery import AsyncDelivery
-from bide.queue.deliveries import ATTEMPTS, UNREAD, Noted, Together, internals
+from bide.queue.deliveries import ATTEMPTS, UNREAD, Together, internals
 from bide.queue.leases import Places
 from bide.queue.sync.delivery import Delivery
 from bide.queue.tasks.definition import Definition

@@ -183,6 +183,9 @@ class RedisLot(Lot):
                 found.append(Claimed(id, topic, body, {}, None, due, due, 1, USUAL_ATTEMPTS, token))
         return found
 
+    def dues(self, places: Sequence[int]) -> Sequence[int]:
+        return list(map(self._dues.__getitem__, map(self.order.__getitem__, places)))
+
     def bodies(self) -> Sequence[bytes]:
         values, starts = self._values, self._starts
         if any(self._flags):
