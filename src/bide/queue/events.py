@@ -278,8 +278,8 @@ class Events:
         self._subscriptions = subscriptions
 
     def subscribe(self, subscriber: object) -> Subscription:
-        """Call the methods of an object for events from now on. It has at least one of these: `sent`, `begun`, `ended`, `failed`
-        and `called`.
+        """Call the methods of an object for events from now on. It has at least one of these: `sent`, `begun`, `ended`,
+        `failed` and `called`.
 
         Each takes one event: MessagesSent, MessagesBegun, MessagesEnded, CallFailed or EngineCalled. It is called after the
         fact, in the thread or event loop that has called the engine. It must be quick, must not wait, and may be called by

@@ -101,20 +101,23 @@ class Child:
 
 
 class Supervisor:
-    """`command` makes the command line of a worker process from the numbers of three files: its claim log, its lifeline, and
-    what earlier processes have left to bury, if anything. `told`: the topics whose tasks have an on_dead.
+    """`command` makes the command line of a worker process from its place among them and the numbers of three files: its claim
+    log, its lifeline, and what earlier processes have left to bury, if anything. `files`: others that all processes inherit.
+    `told`: the topics whose tasks have an on_dead.
     """
 
     def __init__(
         self,
         queue: AsyncQueue | Queue,
-        command: Callable[[int, int, int | None], Sequence[str]],
+        command: Callable[[int, int, int, int | None], Sequence[str]],
         *,
         told: Collection[str],
         processes: int,
         lease_ms: int,
         grace: float,
+        files: Sequence[int] = (),
     ) -> None:
+        self._files = files
         self._session = AsyncSession(queue.session.setup)
         self._command = command
         self._told = told
@@ -200,7 +203,7 @@ class Supervisor:
         failures = 0
         while not self._stopping.is_set():
             try:
-                child = await self._start([*unburied])
+                child = await self._start(number, [*unburied])
             except (OSError, RuntimeError) as error:  # out of processes, files, threads or room: that may pass
                 failures += 1
                 wait = _wait(failures)
@@ -278,7 +281,7 @@ class Supervisor:
             async with asyncio.timeout(seconds):
                 await self._stopping.wait()
 
-    async def _start(self, killed: Sequence[Killed]) -> Child:
+    async def _start(self, number: int, killed: Sequence[Killed]) -> Child:
         """What was opened for a process that could not be started is closed again."""
         with contextlib.ExitStack() as undo:
             claim_log = ClaimLog.new()
@@ -289,9 +292,9 @@ class Supervisor:
             try:
                 given = handed_over(killed) if killed else None
                 process = await asyncio.create_subprocess_exec(
-                    *self._command(claim_log.file, theirs, given),
+                    *self._command(number, claim_log.file, theirs, given),
                     stdin=asyncio.subprocess.DEVNULL,
-                    pass_fds=[claim_log.file, theirs, *([] if given is None else [given])],
+                    pass_fds=[claim_log.file, theirs, *([] if given is None else [given]), *self._files],
                     process_group=0,
                 )
             finally:

@@ -26,6 +26,7 @@ _LIMITS, _PROCESS = "Limits", "Process"
         ("bide worker shop:queue --processes 4", "restarted when they die"),
         ("bide worker shop:queue --slots mail=10", "reserve ten slots for mail"),
         ("bide worker shop:queue --health :8080", "GET /live and /ready answer 200 or 503"),
+        ("bide worker shop:queue --metrics 9464", "GET /metrics for Prometheus, and the same"),
         ("bide worker shop:queue --reload", "for development"),
     ),
 )
@@ -73,6 +74,14 @@ def worker(
             metavar=":PORT|FILE", help="Report health over HTTP, or by a file that stays fresh.", rich_help_panel=_PROCESS
         ),
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PORT",
+            help="Serve /metrics for Prometheus, of all processes, with /live and /ready.",
+            rich_help_panel=_PROCESS,
+        ),
+    ] = None,
     reload: Annotated[
         bool, typer.Option("--reload", help="Restart when a Python file in this folder changes.", rich_help_panel=_PROCESS)
     ] = False,
@@ -83,6 +92,7 @@ def worker(
         Literal["debug", "info", "warning", "error"],
         typer.Option(help="Lowest level that is logged.", rich_help_panel=_PROCESS),
     ] = "info",
+    counts: Annotated[str | None, typer.Option(hidden=True)] = None,
     claim_log: Annotated[int | None, typer.Option(hidden=True)] = None,
     lifeline: Annotated[int | None, typer.Option(hidden=True)] = None,
     killed: Annotated[int | None, typer.Option(hidden=True)] = None,
@@ -101,9 +111,11 @@ def worker(
         grace=parse_duration(grace, "--grace"),
         processes=processes,
         health=health,
+        metrics=metrics,
         reload=reload,
         log_format=log_format,
         log_level=log_level,
+        counts=counts,
         claim_log=claim_log,
         lifeline=lifeline,
         killed=killed,

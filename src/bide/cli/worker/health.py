@@ -4,20 +4,20 @@ import asyncio
 import contextlib
 import logging
 import os
-import re
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import typer
 
+from bide.cli.http import Answer, Port, Request, port, served
 from bide.cli.output import escaped, is_unicode, json_text
-from bide.errors import ConfigError
 from bide.logs import Log
 from bide.worker.claim_log import Health
 
@@ -26,8 +26,6 @@ FAILING = 60.0  # seconds that the engine may fail
 EVERY = 5.0  # seconds between two writings of the file
 SOON = 0.1  # while all is not well
 
-_LIVE = re.compile(rb"[A-Z]+ /live/?[ ?]")
-_GONE = (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError)
 _log = Log("bide.worker")
 Look = Callable[[], Mapping[int, Health]]
 _ABOUT = ("message_id", "topic", "attempt")
@@ -63,11 +61,6 @@ def _ready(health: Health, now: float) -> bool:
     return now - health.seen < STALE and not (health.failing_since and now - health.failing_since > FAILING)
 
 
-class Port(NamedTuple):
-    host: str | None
-    number: int
-
-
 Endpoint: TypeAlias = Port | Path | None
 
 
@@ -79,14 +72,12 @@ def endpoint(where: str | None) -> Endpoint:
         raise typer.BadParameter("It is empty. Give :PORT or a file, or leave --health out.", param_hint="--health")
     if where.isdecimal():
         raise typer.BadParameter(f"For a port write :{where}, for a file ./{where}.", param_hint="--health")
-    host, mark, port = where.rpartition(":")
+    _, mark, number = where.rpartition(":")
     if not mark or "/" in where:
         return _file(where)
-    if not port.isdecimal():
-        raise typer.BadParameter(f"{port!a} is not a port. For a file write ./{where}.", param_hint="--health")
-    if int(port) > 65_535:
-        raise typer.BadParameter(f"There is no port {port}. The highest is 65535.", param_hint="--health")
-    return Port(host.removeprefix("[").removesuffix("]") or None, int(port))
+    if not number.isdecimal():
+        raise typer.BadParameter(f"{number!a} is not a port. For a file write ./{where}.", param_hint="--health")
+    return port(where, "--health")
 
 
 @contextlib.asynccontextmanager
@@ -95,12 +86,9 @@ async def reported(where: Endpoint, look: Look, expected: int) -> AsyncIterator[
     if where is None:
         yield
     elif isinstance(where, Port):
-        server = await _listening(where, lambda reader, writer: _answer(reader, writer, look, expected))
-        _log.info("Health is told at port %d: GET /live and /ready.", server.sockets[0].getsockname()[1])
-        try:
+        async with served(where, "--health", partial(_answer, look, expected)) as number:
+            _log.info("Health is told at port %d: GET /live and /ready.", number)
             yield
-        finally:
-            server.close()  # clients that are still connected are not waited for
     else:
         writing = asyncio.get_running_loop().create_task(_keep_writing(where, look, expected))
         try:
@@ -111,28 +99,14 @@ async def reported(where: Endpoint, look: Look, expected: int) -> AsyncIterator[
                 where.unlink()
 
 
-async def _listening(
-    port: Port, answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
-) -> asyncio.Server:
-    try:
-        return await asyncio.start_server(answer, port.host, port.number)
-    except (OSError, UnicodeError) as error:  # UnicodeError: of a name that can't be one
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"--health can't listen at {port.host or ''}:{port.number}: {reason}.") from None
+def _answer(look: Look, expected: int, asked: Request) -> Answer:
+    """What is not asked for by its name is whether it is ready."""
+    return health_answer(look, expected, live=asked.path.rstrip("/") == "/live")
 
 
-async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, look: Look, expected: int) -> None:
-    """Answer any request with the report. What is not asked for by its name is whether it is ready."""
-    with contextlib.suppress(*_GONE):
-        async with asyncio.timeout(5):
-            asked = await reader.readuntil(b"\r\n\r\n")
-            said = report(look(), expected, live=_LIVE.match(asked) is not None)
-            body = msgspec.json.encode(said) + b"\n"
-            status = "200 OK" if said["ok"] else "503 Service Unavailable"
-            lines = ("Content-Type: application/json", f"Content-Length: {len(body)}", "Connection: close")
-            writer.write("\r\n".join((f"HTTP/1.1 {status}", *lines, "", "")).encode() + body)
-            await writer.drain()
-    writer.close()
+def health_answer(look: Look, expected: int, *, live: bool) -> Answer:
+    said = report(look(), expected, live=live)
+    return Answer("200 OK" if said["ok"] else "503 Service Unavailable", "application/json", msgspec.json.encode(said) + b"\n")
 
 
 async def _keep_writing(path: Path, look: Look, expected: int) -> None:

@@ -43,9 +43,11 @@ class WorkerOptions(NamedTuple):
     grace: str | None = None
     processes: int | None = None
     health: str | None = None
+    metrics: str | None = None
     reload: bool = False
     log_format: str = "text"
     log_level: str = "info"
+    counts: str | None = None
     claim_log: int | None = None
     lifeline: int | None = None
     killed: int | None = None

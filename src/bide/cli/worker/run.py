@@ -7,8 +7,8 @@ import gc
 import os
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterator
-from typing import NoReturn
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, NoReturn
 
 import bide
 from bide.cli.exits import Exit
@@ -20,6 +20,9 @@ from bide.logs import Log
 from bide.worker import Worker
 from bide.worker.stop import end_process, flush, give_time
 from bide.worker.supervisor import Lifeline, Supervisor, run_supervised
+
+if TYPE_CHECKING:
+    from bide.cli.worker.metrics import Exporter
 
 _log = Log("bide.worker")
 EXIT_TIMEOUT = 0.5  # seconds in which the rest of the process may end after the worker
@@ -41,15 +44,21 @@ def run(options: WorkerOptions) -> int:
     found = make_worker(options, loaded)
     found.cancelled = _die
     if lifeline is not None and supervised:
+        if options.counts is not None:
+            from bide.cli.worker import metrics
+
+            given = metrics.CountsFile.parse(options.counts)
+            metrics.count(found, given.counts(), given.process)
         return _in_loop(_supervised(found, lifeline))
     where = health.endpoint(options.health)
     check_slots(found)
     if options.processes is not None:
         check_processes(found)
+    exporter = None if options.metrics is None else _exporter(options.metrics, found, options.processes)
     print_banner(options, found)
     if options.processes is None:
-        return _in_loop(_alone(found, where))
-    return _in_loop(_supervise(found, options, options.processes, where), fast=False)
+        return _in_loop(_alone(found, where, exporter))
+    return _in_loop(_supervise(found, options, options.processes, where, exporter), fast=False)
 
 
 def print_banner(options: WorkerOptions, found: Worker) -> None:
@@ -85,24 +94,47 @@ def _leave() -> None:
     os._exit(Exit.OK)
 
 
-async def _alone(found: Worker, where: health.Endpoint) -> int:
-    async with health.reported(where, lambda: {os.getpid(): found.health()}, 1):
+def _exporter(where: str, found: Worker, processes: int | None) -> "Exporter":
+    from bide.cli.worker.metrics import Exporter
+
+    return Exporter(where, found, processes)
+
+
+@contextlib.asynccontextmanager
+async def _told(where: health.Endpoint, exporter: "Exporter | None", look: health.Look, expected: int) -> AsyncIterator[None]:
+    """While this lasts, people outside can see how the worker is."""
+    counted = contextlib.nullcontext() if exporter is None else exporter.told(look, expected)
+    async with health.reported(where, look, expected), counted:
+        yield
+
+
+async def _alone(found: Worker, where: health.Endpoint, exporter: "Exporter | None") -> int:
+    async with _told(where, exporter, lambda: {os.getpid(): found.health()}, 1):
         await found.run()
     return Exit.OK
 
 
-async def _supervise(found: Worker, options: WorkerOptions, processes: int, where: health.Endpoint) -> int:
+async def _supervise(
+    found: Worker, options: WorkerOptions, processes: int, where: health.Endpoint, exporter: "Exporter | None"
+) -> int:
     supervisor = Supervisor(
         found.queue,
-        lambda claim_log, lifeline, killed: options.command_line(
-            processes=None, health=None, claim_log=claim_log, lifeline=lifeline, killed=killed
+        lambda process, claim_log, lifeline, killed: options.command_line(
+            processes=None,
+            health=None,
+            metrics=None,
+            counts=None if exporter is None else exporter.of(process),
+            claim_log=claim_log,
+            lifeline=lifeline,
+            killed=killed,
         ),
         told={topic for topic, task in found.tasks().items() if task.failing.on_dead is not None},
         processes=processes,
         lease_ms=found.plan.lease_ms,
         grace=found.plan.grace,
+        files=() if exporter is None or exporter.file is None else (exporter.file,),
     )
-    async with health.reported(where, supervisor.health, processes):
+    async with _told(where, exporter, supervisor.health, processes):
         return await supervisor.run()
 
 

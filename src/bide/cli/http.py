@@ -1,0 +1,97 @@
+"""A port at which a command answers simple requests over HTTP: health, metrics. Nobody signs in, and nothing can be changed."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import NamedTuple, TypeAlias
+
+import typer
+
+from bide.errors import ConfigError
+
+TIMEOUT = 10.0  # seconds for a request and its answer
+_GONE = (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError)
+
+
+class Port(NamedTuple):
+    host: str | None
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.host or ''}:{self.number}"
+
+
+class Request(NamedTuple):
+    method: str
+    path: str
+    headers: dict[str, str]
+
+
+class Answer(NamedTuple):
+    status: str
+    content_type: str
+    body: bytes
+
+
+Answers: TypeAlias = Callable[[Request], Answer | None]
+"""None: there is nothing at this path."""
+
+
+def port(where: str, option: str) -> Port:
+    """Parse `:8080`, `127.0.0.1:8080` or `[::1]:8080`."""
+    host, _, number = where.rpartition(":")
+    if not number.isdecimal():
+        raise typer.BadParameter(f"{number!a} is not a port: write 8080, :8080 or 127.0.0.1:8080.", param_hint=option)
+    if int(number) > 65_535:
+        raise typer.BadParameter(f"There is no port {number}. The highest is 65535.", param_hint=option)
+    return Port(host.removeprefix("[").removesuffix("]") or None, int(number))
+
+
+@contextlib.asynccontextmanager
+async def served(where: Port, option: str, answers: Answers) -> AsyncIterator[int]:
+    """While this lasts, requests at the port are answered. Gives its number, which the system chooses for 0."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(*_GONE):
+            async with asyncio.timeout(TIMEOUT):
+                asked = _parsed(await reader.readuntil(b"\r\n\r\n"))
+                writer.write(_written(answers(asked) or _nothing(asked), head=asked.method == "HEAD"))
+                await writer.drain()
+        writer.close()
+
+    try:
+        server = await asyncio.start_server(answer, where.host, where.number)
+    except (OSError, UnicodeError) as error:  # UnicodeError: of a name that can't be one
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{option} can't listen at {where}: {reason}.") from None
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()  # clients that are still connected are not waited for
+
+
+def text(status: str, said: str) -> Answer:
+    return Answer(status, "text/plain; charset=utf-8", said.encode() + b"\n")
+
+
+def _nothing(asked: Request) -> Answer:
+    return text("404 Not Found", f"There is nothing at {asked.path}.")
+
+
+def _parsed(request: bytes) -> Request:
+    first, *lines = request.decode("latin-1").split("\r\n")
+    method, _, rest = first.partition(" ")
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
+    return Request(method, rest.partition(" ")[0].partition("?")[0], headers)
+
+
+def _written(answer: Answer, *, head: bool) -> bytes:
+    lines = (
+        f"HTTP/1.1 {answer.status}",
+        f"Content-Type: {answer.content_type}",
+        f"Content-Length: {len(answer.body)}",
+        "Connection: close",
+        "Cache-Control: no-store",
+        "X-Content-Type-Options: nosniff",
+    )
+    return "\r\n".join((*lines, "", "")).encode() + (b"" if head else answer.body)

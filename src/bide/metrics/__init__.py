@@ -1,0 +1,12 @@
+"""Metrics for Prometheus: of processes, and of queues."""
+
+from bide.errors import MissingExtra
+
+try:
+    from bide.metrics.process import ProcessMetrics
+except ModuleNotFoundError as missing:
+    if missing.name != "prometheus_client":
+        raise
+    raise MissingExtra('Metrics need the package prometheus_client: pip install "bide[metrics]"') from missing
+
+__all__ = ["ProcessMetrics"]
