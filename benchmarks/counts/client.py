@@ -19,6 +19,7 @@ from typing import Any
 from benchmarks.costs import body
 from benchmarks.counts import callgrind
 from bide import AsyncQueue, Outgoing, Queue, Worker
+from bide.metrics import ProcessMetrics
 from bide.queue.sync import receive
 from bide.worker import slices
 from tests.servers.redis import RedisServer
@@ -132,8 +133,10 @@ async def _coalesced(url: str, many: int) -> None:
         done()
 
 
-async def _work(url: str, many: int, *, send_too: bool) -> None:
+async def _work(url: str, many: int, *, send_too: bool, seen_by: Callable[[], object] | None = None) -> None:
     queue = AsyncQueue(url)
+    if seen_by is not None:
+        queue.events.subscribe(seen_by())
     left, begun, all_done = many + 100, asyncio.Event(), asyncio.Event()
 
     @queue.task("t")
@@ -180,6 +183,7 @@ PATHS: Mapping[str, tuple[int, Callable[[str, int], None]]] = {
     "send from many coroutines": (2_000, _in_loop(_coalesced)),
     "send_many + worker": (5_000, _in_loop(partial(_work, send_too=True))),
     "worker": (5_000, _in_loop(partial(_work, send_too=False))),
+    "worker with metrics": (5_000, _in_loop(partial(_work, send_too=False, seen_by=ProcessMetrics))),
 }
 
 

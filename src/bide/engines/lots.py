@@ -16,6 +16,7 @@ class Lot(Sequence[Claimed]):
     """It holds all of its bodies for as long as somebody knows one of its messages, so these are small."""
 
     topics: Sequence[str]  # of each message
+    topic: str | None = None  # of all of them
     odd: Collection[int]  # the places of messages that have been tried before, have headers, or one attempt only
 
     @abstractmethod
@@ -29,6 +30,8 @@ class Lot(Sequence[Claimed]):
 
     def by_topic(self, places: Sequence[int]) -> Mapping[str, Sequence[int]]:
         """Which of the places have messages of each topic, by where they are among these."""
+        if self.topic is not None:
+            return {self.topic: range(len(places))}
         topics = [self.topics[place] for place in places]
         if len(names := dict.fromkeys(topics)) == 1:
             return {topics[0]: range(len(topics))}
@@ -104,6 +107,14 @@ class Ends(Sequence[End]):
     def __init__(self, stretches: Sequence[Stretch]) -> None:
         """`stretches`: one after the other."""
         self.stretches: Sequence[Stretch] = stretches
+
+    def topics(self) -> set[str]:
+        found: set[str] = set()
+        for each in self.stretches:
+            if each.lot is not None:
+                found.update(each.lot.by_topic(each.places))
+            found.update(end.topic for end in each.ends)
+        return found
 
     def by_topic(self) -> Mapping[str, "Ends"]:
         found: dict[str, list[Stretch]] = {}

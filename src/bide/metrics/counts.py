@@ -9,7 +9,7 @@ import mmap
 import os
 import struct
 import threading
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
@@ -226,13 +226,14 @@ def under_way(numbers: Sequence[float], layout: Layout, row: int) -> float:
 
 
 def _observe(numbers: "memoryview[float]", at: int, bounds: Sequence[float], values: Sequence[float]) -> None:
-    """Add values to a histogram. Those of a lot are mostly alike."""
-    if min(values) < 0:  # by a clock that was set
+    """Add values to a histogram. A lot has many, and in their order few steps from one bucket to the next."""
+    values = sorted(values)
+    if values[0] < 0:  # by a clock that was set
         values = [max(0.0, each) for each in values]
-    low, high = bisect_left(bounds, min(values)), bisect_left(bounds, max(values))
-    if low == high:
-        numbers[at + low] += len(values)
-    else:
-        for each in values:
-            numbers[at + bisect_left(bounds, each)] += 1
+    counted = 0
+    for bucket in range(bisect_left(bounds, values[0]), bisect_left(bounds, values[-1])):
+        below = bisect_right(values, bounds[bucket])
+        numbers[at + bucket] += below - counted
+        counted = below
+    numbers[at + bisect_left(bounds, values[-1])] += len(values) - counted
     numbers[at + len(bounds) + 1] += sum(values)

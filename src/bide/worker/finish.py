@@ -125,12 +125,16 @@ class Settler(Collector[Handling]):
         """The handler of a plain task has. What has returned by the loop's next turn is put together."""
         if not self.returned:
             self._loop.call_soon(self.gather)
+        handling.work_ends()
         self.returned.append(handling)
 
-    def gather(self) -> None:
+    def gather(self, mean: float | None = None) -> None:
+        """`mean`: seconds that each of these has taken, about."""
         if gathered := self.returned[:]:
             self.returned.clear()
             for taken in dict.fromkeys(map(_taken, gathered)):
+                if mean is not None:
+                    taken.mean = mean
                 if taken.lot is None:
                     for each in gathered:
                         if each.taken is taken:
@@ -227,9 +231,14 @@ def _ends_of(batch: Sequence[Handling]) -> Sequence[End]:
         else:
             handlings = list(some)
             taken, places = handlings[0].taken, list(map(_place, handlings))
-            seconds = () if taken.at_work is None else [each.seconds for each in handlings]
+            seconds = () if taken.at_work is None else _took(handlings, taken.mean)
             stretches.append(Stretch(lot, places, now=taken.now, seconds=seconds))
     return Ends(stretches) if len(stretches) > 1 or not stretches[0].ends else stretches[0].ends
+
+
+def _took(handlings: Sequence[Handling], usual: float) -> list[float]:
+    """Seconds of work. `usual`: of those that were called one after the other, in the mean."""
+    return [usual if (seconds := each.seconds) is None else seconds for each in handlings]
 
 
 def _untold_lot(handling: Handling) -> Lot | None:

@@ -228,8 +228,8 @@ class UnderWay:
         taken.waits = False
         self._names.begins(taken.slot)
 
-    def gather(self) -> None:
-        self.settling.gather()
+    def gather(self, mean: float | None = None) -> None:
+        self.settling.gather(mean)
 
     def give_back(self, handling: Handling) -> None:
         self.ended(handling, RELEASED, by_itself=False)

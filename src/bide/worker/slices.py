@@ -62,8 +62,8 @@ class HandlerCalls(Protocol):
     def begins(self, taken: Taken) -> None:
         """The first handler is called of a claim that has waited for others."""
 
-    def gather(self) -> None:
-        """What is over by now is told, all at once."""
+    def gather(self, mean: float | None = None) -> None:
+        """What is over by now is told, all at once. `mean`: seconds that each of its handlers has taken, about."""
 
     def give_back(self, handling: Handling) -> None:
         """It has not begun, and another worker may have it."""
@@ -130,6 +130,7 @@ class Slices:
         """One slice."""
         self._began = time.monotonic()
         count, alone = len(self._left), 0
+        mean: float | None = None
         most = min(self._size, count - self._slots.beyond)  # for which there are places
         places = self._slots.may_begin(map(_topic, self._left))
         full = [topic for topic, room in places.items() if room <= 0]
@@ -137,7 +138,9 @@ class Slices:
             if most <= 0 or full:  # something waits in all of them, or in all that a topic may have
                 count -= self._give_back(full if most > 0 else None)
                 self._in_a_row = 0
-            elif not self._call_quick():
+            elif called := self._call_quick():
+                mean = (time.monotonic() - self._began) / called
+            else:
                 self._loop.call_soon(self._begins)
                 while alone < most and places.get(topic := self._left[0].topic, most) > 0:
                     if places:
@@ -145,7 +148,7 @@ class Slices:
                     self._alone(self._left.popleft())
                     alone += 1
         finally:
-            self._calls.gather()
+            self._calls.gather(mean)
             self._called = time.monotonic() - self._began
             self._loop.call_soon(self._ends, alone, count - len(self._left))
 
@@ -159,10 +162,10 @@ class Slices:
             self._calls.give_back(each)
         return len(given)
 
-    def _call_quick(self) -> bool:
-        """Call those that come first and need no task of their own, while there is time. Whether there are any."""
+    def _call_quick(self) -> int:
+        """Call those that come first and need no task of their own, while there is time. How many that were."""
         if self._spare is None:
-            return False
+            return 0
         topic, count = self._left[0].topic, len(self._left)
         still = self._spare.call(self._quick, self._calls.over)
         called = count - len(self._left)
@@ -170,7 +173,7 @@ class Slices:
             self._spare = None
             if called < FEW:
                 self._slow.setdefault(topic, AGAIN)
-        return called > 0
+        return called
 
     def _begins(self) -> None:
         """The loop calls what is put there one after the other, so nothing else is in the time until they have begun."""
@@ -180,12 +183,14 @@ class Slices:
         """They are called in this task."""
         left, slow, until = self._left, self._slow, self._began + LONGEST
         quick, stopped, now = self._calls.quick, self._calls.stopped, time.monotonic
-        while left and left[0].topic not in slow and now() < until and not stopped():
+        while left and left[0].topic not in slow and (at := now()) < until and not stopped():
             going = quick(left[0])
             if going is None:
                 return
             handling = left.popleft()
             handling.runner = task
+            if handling.taken.at_work is not None:
+                handling.at_work = at
             if handling.taken.waits:
                 self._calls.begins(handling.taken)
             yield handling, going

@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 
 from bide.core import options
 from bide.engines.each import raise_first
+from bide.engines.lots import Ends
 from bide.errors import BadOption
 from bide.logs import Log
 
@@ -154,7 +155,7 @@ def _subject(verb: str, first: Any) -> tuple[Sequence[str], Sequence[Any]]:
     """The topics of a call, where it names them, and what it asks for."""
     match verb:
         case "put" | "settle" | "extend":
-            return sorted({each.topic for each in first}), first
+            return sorted(first.topics() if isinstance(first, Ends) else {each.topic for each in first}), first
         case "cancel" | "reschedule" | "get" | "enter" | "keep" | "leave" | "spend":
             return (), first
         case "expect" | "fulfil" | "read" | "depend" | "follow" | "arrive" | "forget":

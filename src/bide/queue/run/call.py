@@ -87,8 +87,6 @@ class Handlers:
         """The handler's coroutine; none if there is something else to do."""
         if handling.given is None or handling.why is not None:
             return None
-        if handling.taken.at_work is not None:
-            handling.begins_work()
         running.set(handling.present)
         try:
             going: Coroutine[Any, Any, None] = handling.task.run(**handling.given)

@@ -31,6 +31,7 @@ class Taken:
     now: int = 0  # the engine's time when it was handed out
     slot: int = 0  # where the claim log has the claim
     waits: bool = False  # no handler has begun of what was claimed ahead
+    mean: float = 0.0  # seconds of work of each handler that was called as one of many, one after the other
 
     def __init__(self, in_sync: Callable[[Any], Delivery]) -> None:
         self.in_sync: Callable[[Any], Delivery] = in_sync
@@ -66,7 +67,7 @@ class Handling:
     expired: bool = False  # it is told that it should stop
     known: Claimed | None = None  # what was claimed, once somebody has asked for that
     at_work: float | None = None  # since when, by time.monotonic(), if somebody listens to events
-    seconds: float = 0.0  # of work, until a handler without a delivery has returned
+    seconds: float | None = None  # of work, of one that has returned by itself, and not with others
     end: End | None = None  # what the engine is to be told; None until then, and where its lot tells that it is done
     body: Any = UNREAD
     made: AsyncDelivery | None = None  # its delivery, once somebody has asked for that
@@ -173,6 +174,11 @@ class Handling:
         if self.made is not None:
             internals(self.made).deadline = deadline
 
+    def work_ends(self) -> None:
+        """Its handler has returned by itself."""
+        if self.at_work is not None:
+            self.seconds = time.monotonic() - self.at_work
+
     def begins_work(self) -> None:
         """Its handler is called, and somebody listens to events."""
         self.at_work = time.monotonic()
@@ -194,8 +200,6 @@ class Handling:
         """Its handler has returned. Whether there is nothing else to see to, and its end is decided."""
         if self.made is not None or self.why is not None or not self.task.plain:
             return False
-        if self.at_work is not None:
-            self.seconds = time.monotonic() - self.at_work
         self.told = True
         self.runner = None
         return True
@@ -205,7 +209,7 @@ class Handling:
 
     def noted(self) -> Noted:
         """Of one without a delivery."""
-        return Noted(self.claimed, self.taken.now, self.seconds)
+        return Noted(self.claimed, self.taken.now, self.taken.mean if self.seconds is None else self.seconds)
 
     def stick(self) -> None:
         self.stuck = True
