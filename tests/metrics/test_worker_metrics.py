@@ -130,7 +130,8 @@ def killed_in_the_middle(shop: Shop, messages: int, processes: int) -> None:
     seen = [scrape(port)]
     open_lots = 0.0
     for number in range(1, processes // 2 + 1):
-        until(lambda number=number: see(seen, port, "mail") > messages * number / processes)
+        while see(seen, port, "mail") <= messages * number / processes:
+            pass
         open_lots += kill_one(worker, port)
     until(lambda: see(seen, port, "mail") and not shop.counts("mail").pending and not shop.counts("mail").leased)
     see(seen, port, "mail")

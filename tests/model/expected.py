@@ -211,7 +211,7 @@ class Expected:
             paused=bool(self.paused) if topic is None else topic in self.paused,
             oldest_overdue=(self.now - min(ready)) / 1_000 if ready else None,
             next_due=min(scheduled, default=None),
-            topics={name: self.stats(name) for name in topics} if topic is None else {},
+            topics={name: self.stats(name, window) for name in topics} if topic is None else {},
             timeline=_timeline(ready + scheduled, window) if window else (),
         )
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import typer
 
+from bide.cli.http import Port
 from bide.cli.worker import health
 from bide.cli.worker.health import FAILING, STALE, report
 from bide.worker.claim_log import Health
@@ -150,10 +151,10 @@ def test_so_does_a_host_that_is_none(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("where", "meant"),
     [
-        (":8080", health.Port(None, 8080)),
-        ("127.0.0.1:8080", health.Port("127.0.0.1", 8080)),
-        ("[::1]:8080", health.Port("::1", 8080)),
-        ("[::]:80", health.Port("::", 80)),
+        (":8080", Port(None, 8080)),
+        ("127.0.0.1:8080", Port("127.0.0.1", 8080)),
+        ("[::1]:8080", Port("::1", 8080)),
+        ("[::]:80", Port("::", 80)),
         ("/tmp/health:8080", Path("/tmp/health:8080")),
         ("./8080", Path("8080").absolute()),
         (None, None),

@@ -11,7 +11,7 @@ from typing import Annotated, cast
 import typer
 
 import bide
-from bide.cli import adopt, dead, demo, doctor, layout, messages, move, remove, schedules, send, topics, watch, worker
+from bide.cli import adopt, dead, demo, doctor, layout, messages, metrics, move, remove, schedules, send, topics, watch, worker
 from bide.cli.exits import Exit
 from bide.cli.output import Unwritable, discard, flush, note, prepare_streams
 from bide.errors import BideError, OutcomeUnknown
@@ -55,6 +55,7 @@ for _section in (
     demo.section,
     doctor.section,
     send.of_system,
+    metrics.section,
     layout.section,
     move.section,
 ):

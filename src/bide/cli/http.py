@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import NamedTuple, TypeAlias
 
 import typer
@@ -33,8 +33,8 @@ class Answer(NamedTuple):
     body: bytes
 
 
-Answers: TypeAlias = Callable[[Request], Answer | None]
-"""None: there is nothing at this path."""
+Answers: TypeAlias = Callable[[Request], Answer | Awaitable[Answer] | None]
+"""None: there is nothing at this path. What takes its time is to be awaited."""
 
 
 def port(where: str, option: str) -> Port:
@@ -55,7 +55,9 @@ async def served(where: Port, option: str, answers: Answers) -> AsyncIterator[in
         with contextlib.suppress(*_GONE):
             async with asyncio.timeout(TIMEOUT):
                 asked = _parsed(await reader.readuntil(b"\r\n\r\n"))
-                writer.write(_written(answers(asked) or _nothing(asked), head=asked.method == "HEAD"))
+                found = answers(asked) or _nothing(asked)
+                said = found if isinstance(found, Answer) else await found
+                writer.write(_written(said, head=asked.method == "HEAD"))
                 await writer.drain()
         writer.close()
 

@@ -302,8 +302,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     confirm: str = "memory"  # when a write counts as accepted: then, or with "aof" or "replicas:N" a little later
 
 
-def total(counts: Collection[Stats], topics: Mapping[str, Stats], timeline: Sequence[int]) -> Stats:
-    """The counts of several topics, or of several parts of a topic, together."""
+def total(counts: Collection[Stats], topics: Mapping[str, Stats], parts: int = 0) -> Stats:
+    """The counts of several topics, or of several parts of a topic, together. `parts`: of the window that was asked for."""
     return Stats(
         scheduled=sum(each.scheduled for each in counts),
         ready=sum(each.ready for each in counts),
@@ -314,7 +314,7 @@ def total(counts: Collection[Stats], topics: Mapping[str, Stats], timeline: Sequ
         oldest_overdue=max((each.oldest_overdue for each in counts if each.oldest_overdue is not None), default=None),
         next_due=min((each.next_due for each in counts if each.next_due is not None), default=None),
         topics=topics,
-        timeline=timeline,
+        timeline=[sum(each.timeline[part] for each in counts) for part in range(parts)],
         about=any(each.about for each in counts),
         missing=sorted({server for each in counts for server in each.missing}),
     )

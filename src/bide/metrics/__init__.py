@@ -3,10 +3,12 @@
 from bide.errors import MissingExtra
 
 try:
+    from bide.metrics.app import MetricsApp, app
     from bide.metrics.process import ProcessMetrics
+    from bide.metrics.queue import QueueMetrics
 except ModuleNotFoundError as missing:
     if missing.name != "prometheus_client":
         raise
     raise MissingExtra('Metrics need the package prometheus_client: pip install "bide[metrics]"') from missing
 
-__all__ = ["ProcessMetrics"]
+__all__ = ["MetricsApp", "ProcessMetrics", "QueueMetrics", "app"]

@@ -4,16 +4,17 @@ It is loaded only where it is asked for: its package is an extra.
 """
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from typing import NamedTuple
 
 import bide
 from bide.cli.http import Answer, Answers, Port, Request, port, served, text
+from bide.cli.metrics import told_page
 from bide.cli.worker.health import Look, health_answer
 from bide.engines.registry import scheme_of
 from bide.logs import Log
 from bide.metrics.counts import Counting, Counts
-from bide.metrics.page import page, registry
+from bide.metrics.page import registry
 from bide.metrics.process import CountsCollector, WorkerInfo
 from bide.worker import Worker
 from bide.worker.claim_log import nameless_file
@@ -71,12 +72,12 @@ class Exporter:
             yield
 
     def _answers(self, look: Look, expected: int) -> Answers:
-        def answer(asked: Request) -> Answer | None:
+        def answer(asked: Request) -> Answer | Awaitable[Answer] | None:
             path = asked.path.rstrip("/")
             if asked.method not in ("GET", "HEAD"):
                 return text("405 Method Not Allowed", "Ask with GET.")
             if path == "/metrics":
-                return Answer("200 OK", *page(self._registry, asked.headers.get("accept", "")))
+                return told_page(self._registry, asked)
             if path in ("/live", "/ready"):
                 return health_answer(look, expected, live=path == "/live")
             return None

@@ -70,21 +70,19 @@ def stats(store: Store, name: str | None, but: Collection[str], window: Window |
         at = store.now(now)
         if name is not None:
             topic = store.topics.get(name)
-            return _stats([] if topic is None else [topic], {}, window, at, store.wall)
-        topics = [topic for topic in store.topics.values() if topic.name not in but]
-        return _stats(topics, {topic.name: topic.stats(at, store.wall) for topic in topics}, window, at, store.wall)
+            topics = [] if topic is None else [topic]
+        else:
+            topics = [topic for topic in store.topics.values() if topic.name not in but]
+        each = {topic.name: _with_timeline(topic, topic.stats(at, store.wall), window) for topic in topics}
+        return total(each.values(), each if name is None else {}, 0 if window is None else window.parts)
 
 
-def _stats(topics: list[Topic], each: dict[str, Stats], window: Window | None, now: int, wall: int) -> Stats:
-    counts = list(each.values()) or [topic.stats(now, wall) for topic in topics]
-    return total(counts, each, _timeline(topics, window) if window is not None else ())
-
-
-def _timeline(topics: list[Topic], window: Window) -> list[int]:
+def _with_timeline(topic: Topic, stats: Stats, window: Window | None) -> Stats:
+    if window is None:
+        return stats
     counts = [0] * window.parts
     length = window.end - window.start
-    for topic in topics:
-        for due, _, _ in topic.entries():
-            if window.start <= due < window.end:
-                counts[(due - window.start) * window.parts // length] += 1
-    return counts
+    for due, _, _ in topic.entries():
+        if window.start <= due < window.end:
+            counts[(due - window.start) * window.parts // length] += 1
+    return replace(stats, timeline=counts)

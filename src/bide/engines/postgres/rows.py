@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from bide.core.key_rules import FIRST
 from bide.core.times import MAX_DELAY_MS
@@ -309,9 +310,10 @@ def _stored_of(row: Sequence[Any], traces: Sequence[Any] | None = None) -> Store
     )
 
 
-def stats_of(row: Sequence[Any]) -> Stats:
-    _, scheduled, ready, leased, dead, dropped, paused, first, next_due, now, _, about = row
-    return Stats(
+def stats_of(row: Sequence[Any]) -> Stats | None:
+    """Of one topic; None where there is nothing."""
+    _, scheduled, ready, leased, dead, dropped, paused, first, next_due, now, timeline, about = row
+    stats = Stats(
         scheduled=scheduled,
         ready=ready,
         leased=leased,
@@ -322,6 +324,7 @@ def stats_of(row: Sequence[Any]) -> Stats:
         next_due=next_due,
         about=about,
     )
+    return None if stats == Stats() else replace(stats, timeline=timeline or ())
 
 
 def _same(values: list[Any]) -> list[Any]:

@@ -94,10 +94,9 @@ def stats(
         rows = tx.sql.all("one_topic", {"space": namespace.name, "name": name})
     else:
         rows = [row for row in tx.sql.all("topics", {"space": namespace.name}) if row[1] not in but]
-    each = {row[1]: _topic_stats(tx, row, at) for row in rows}
-    each = {topic: one for topic, one in each.items() if one != Stats()}
-    timeline = _timeline(tx, [row[0] for row in rows], window) if window is not None else ()
-    return total(each.values(), each if name is None else {}, timeline)
+    found = ((row[0], row[1], _topic_stats(tx, row, at)) for row in rows)
+    each = {topic: _with_timeline(tx, number, one, window) for number, topic, one in found if one != Stats()}
+    return total(each.values(), each if name is None else {}, 0 if window is None else window.parts)
 
 
 def _topic_stats(tx: Transaction, row: tuple[int, str, int, int], now: int) -> Stats:
@@ -127,11 +126,12 @@ def _topic_stats(tx: Transaction, row: tuple[int, str, int, int], now: int) -> S
     )
 
 
-def _timeline(tx: Transaction, topics: list[int], window: Window) -> list[int]:
+def _with_timeline(tx: Transaction, topic: int, stats: Stats, window: Window | None) -> Stats:
+    if window is None:
+        return stats
     counts = [0] * window.parts
-    for topic in topics:
-        for level in LEVELS:
-            values = {"topic": topic, "level": level, "start": window.start, "end": window.end, "parts": window.parts}
-            for part, count in tx.sql.all("timeline", values):
-                counts[part] += count
-    return counts
+    for level in LEVELS:
+        values = {"topic": topic, "level": level, "start": window.start, "end": window.end, "parts": window.parts}
+        for part, count in tx.sql.all("timeline", values):
+            counts[part] += count
+    return replace(stats, timeline=counts)

@@ -330,7 +330,7 @@ class Engine(ABC):
     def stats(
         self, topic: str | None = None, *, but: Collection[str] = (), window: Window | None = None, now: int | None = None
     ) -> Stats:
-        """Counts of a topic, or of all `but` some; with a window also how much falls due in each of its parts.
+        """Counts of a topic, or of all `but` some; with a window also how much of each falls due in each of its parts.
 
         Of more than 10,000 messages that are scheduled, or ready, in a topic, an engine may give an estimate with `about`.
 

@@ -1,8 +1,10 @@
 # Generated from ../aio/topics.py by tools/unasync.py; change that file instead.
 """The queue's verbs for whole topics: counting, listing, requeueing, deleting, pausing."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+
+from msgspec.structs import replace
 
 from bide.clock import moment
 from bide.core import options
@@ -49,12 +51,26 @@ class TopicVerbs:
         found = scanned.messages if choice is None else [each for each in scanned.messages if choice.takes(each)]
         return Page([info(stored, self.session.setup.envelope) for stored in found], scanned.after, scanned.missing)
 
-    def stats(self, topic: str | None = None) -> Stats:
+    def stats(self, topic: str | None = None, *, due_within: Iterable[Duration] = ()) -> Stats:
         """Count messages by state, with the lateness of the oldest and the next due time. Without a topic: all together, and
         each topic.
+
+        - due_within: times such as ["5m", "1d"]. `due_within` of the answer says how many messages fall due within each of
+          them, from now on.
         """
-        name = None if topic is None else options.topic(topic)
-        return self.session.engine().stats(name, but=OWN if name is None else ())
+        name, but = (None, OWN) if topic is None else (options.topic(topic), ())
+        within = _times(due_within)
+        engine = self.session.engine()
+        stats = engine.stats(name, but=but)
+        if not within:
+            return stats
+        parts: dict[int, Stats] = {}
+        begin, now = stats.next_due, self.session.setup.now_ms()  # what is due by the engine's clock is before that
+        for each in sorted(set(within)):
+            if begin is not None and now + each > begin:
+                parts[each] = engine.stats(name, but=but, window=Window(begin, now + each, 1))
+                begin = now + each
+        return _coming(stats, parts, within)
 
     def timeline(
         self,
@@ -168,6 +184,29 @@ class TopicVerbs:
 
     def _choice(self, where: Where | None) -> Choice:
         return Choice(where, self.session.setup.now_ms())
+
+
+def _times(due_within: Iterable[Duration]) -> list[int]:
+    """In milliseconds."""
+    if isinstance(due_within, str | int | float | timedelta):
+        raise BadOption(f"due_within is a {type(due_within).__name__}. Give a list: due_within=['5m', '1d'].")
+    times = [duration_ms(each, "due_within") for each in due_within]
+    if not all(times):
+        raise BadTime("due_within has a time of 0. What is due now is `ready`.")
+    return times
+
+
+def _coming(stats: Stats, parts: Mapping[int, Stats], within: Sequence[int]) -> Stats:
+    """`parts`: what falls due between one of the times and the one before it, as far as there is anything."""
+
+    def told(topic: str | None) -> list[int]:
+        found = {each: part if topic is None else part.topics.get(topic, Stats()) for each, part in parts.items()}
+        counts = {each: sum(part.timeline) for each, part in found.items()}
+        return [sum(count for time, count in counts.items() if time <= each) for each in within]
+
+    topics = {topic: replace(each, due_within=told(topic)) for topic, each in stats.topics.items()}
+    missing = sorted({server for each in (stats, *parts.values()) for server in each.missing})
+    return replace(stats, due_within=told(None), topics=topics, missing=missing)
 
 
 def _named(ids: Iterable[str] | None, where: Where | None, example: str) -> list[str] | None:

@@ -266,7 +266,12 @@ class Inspecting:
         # Then a part counts what falls due from its start up to, not including, its end
         window = Window(start, start + 4_000, 4)
         assert list((await bench.engine.stats("mail", window=window, now=bench.now)).timeline) == [3, 1, 1, 2]
-        assert list((await bench.engine.stats(window=window, now=bench.now)).timeline) == [3, 1, 2, 2]
+        together = await bench.engine.stats(window=window, now=bench.now)
+        assert list(together.timeline) == [3, 1, 2, 2]
+        assert {topic: list(stats.timeline) for topic, stats in together.topics.items()} == {
+            "mail": [3, 1, 1, 2],
+            "news": [0, 0, 1, 0],
+        }
         window = Window(start + 500, start + 2_500, 2)
         assert list((await bench.engine.stats("mail", window=window, now=bench.now)).timeline) == [3, 0]
         assert list((await bench.engine.stats("mail", now=bench.now)).timeline) == []

@@ -239,11 +239,8 @@ class Postgres(Engine):
     ) -> Stats:
         asked: list[Any] = [None] * 3 if window is None else [window.start, window.end, window.parts]
         found = self._ask("stats", [topic, list(but), rows.EXACT, *asked, now])
-        each = {row[0]: stats for row in found if (stats := rows.stats_of(row)) != Stats()}
-        timeline = [sum(parts) for parts in zip(*(row[10] for row in found), strict=True)] if window is not None else []
-        if window is not None and not timeline:
-            timeline = [0] * window.parts
-        return total(each.values(), each if topic is None else {}, timeline)
+        each = {row[0]: stats for row in found if (stats := rows.stats_of(row)) is not None}
+        return total(each.values(), each if topic is None else {}, 0 if window is None else window.parts)
 
     def requeue(
         self,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct
 from typing import Any, NamedTuple
 
-from bide.engines.base import Scanned, Stored, Window, total
+from bide.engines.base import Scanned, Stored, Window
 from bide.engines.redis.protocol import Arg
 from bide.engines.redis.protocol.encoding import LOCAL, NO_LEASE, Lease, full_id, stored
 from bide.errors import BadOption
@@ -56,11 +56,6 @@ def _stats(now: int, told: Sequence[Any]) -> Stats:
         next_due=int(following) if following else None,
         timeline=timeline,
     )
-
-
-def together(each: Sequence[Stats], topics: Mapping[str, Stats], parts: int) -> Stats:
-    """Counts of several: of all topics, or of one topic's shards."""
-    return total(each, topics, [sum(one.timeline[i] for one in each) for i in range(parts)])
 
 
 PENDING, LEASED, DEAD = 1, 2, 3

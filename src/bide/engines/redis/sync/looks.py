@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from bide.engines.base import Scanned, Stored, Window
+from bide.engines.base import Scanned, Stored, Window, total
 from bide.engines.redis.failures import OtherSpread
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.presence import HASTE
@@ -80,10 +80,11 @@ class Looks:
                 for name, one in (both for each in found for both in each.items()):
                     told.setdefault(name, []).append(one)
         missing = self._missing()
-        topics = {} if topic is not None else {name: stored.together(each, {}, 0) for name, each in told.items()}
+        timed = window.parts if window else 0
+        topics = {} if topic is not None else {name: total(each, {}, timed) for name, each in told.items()}
         topics = {name: replace(each, missing=missing) for name, each in topics.items()}
         every = [one for each in told.values() for one in each]
-        return replace(stored.together(every, topics, window.parts if window else 0), missing=missing)
+        return replace(total(every, topics, timed), missing=missing)
 
     def _leave_out(self, shard: Shard) -> None:
         """Also what else its server has: shards that this look has just heard of would be waited for as long again."""
