@@ -67,9 +67,9 @@ class TopicVerbs:
         parts: dict[int, Stats] = {}
         begin, now = stats.next_due, self.session.setup.now_ms()  # what is due by the engine's clock is before that
         for each in sorted(set(within)):
-            if begin is not None and now + each > begin:
-                parts[each] = engine.stats(name, but=but, window=Window(begin, now + each, 1))
-                begin = now + each
+            if begin is not None and (end := now + each + 1) > begin:
+                parts[each] = engine.stats(name, but=but, window=Window(begin, end, 1))
+                begin = end
         return _coming(stats, parts, within)
 
     def timeline(
