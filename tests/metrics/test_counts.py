@@ -10,7 +10,7 @@ from prometheus_client.exposition import generate_latest
 from bide import EngineError, Queue
 from bide.engines.base import Claimed, NewMessage
 from bide.metrics import ProcessMetrics
-from bide.metrics.counts import ENDED, SECONDS, SENT, Counting, Counts
+from bide.metrics.counts import ENDED, SECONDS, SENT, Counting, SharedCounts
 from bide.metrics.process import CountsCollector
 from bide.queue import EngineCalled, MessagesBegun, MessagesSent
 from bide.types import Sent
@@ -67,7 +67,7 @@ def test_the_outcomes_are_those_of_events() -> None:
 
 
 def test_lateness_is_in_the_bucket_that_it_belongs_to() -> None:
-    counts = Counts()
+    counts = SharedCounts()
     counting = Counting(counts)
     for late in ([5], [6, 7], [5, 100, 10_000_000], [-3]):
         counting.begun(begun("mail", *late))
@@ -82,7 +82,7 @@ def test_lateness_is_in_the_bucket_that_it_belongs_to() -> None:
 
 
 def test_further_topics_are_told_as_other() -> None:
-    counts = Counts(topics=2)
+    counts = SharedCounts(topics=2)
     counting = Counting(counts)
     for topic in ("a", "b", "c", "d", "a", "d", "other"):
         counting.sent(sent(topic))
@@ -94,7 +94,7 @@ def test_further_topics_are_told_as_other() -> None:
 
 
 def test_a_call_that_fails_is_counted_by_the_name_of_its_error() -> None:
-    counts = Counts()
+    counts = SharedCounts()
     counting = Counting(counts)
     for error in (None, EngineError("no"), EngineError("no"), KeyboardInterrupt()):
         counting.called(EngineCalled("put", ["t"], 1, 0.002, error))
@@ -105,7 +105,7 @@ def test_a_call_that_fails_is_counted_by_the_name_of_its_error() -> None:
     assert value(samples, "bide_engine_call_seconds_count", verb="wait") is None
 
 
-def _count_in_child(counts: Counts, process: int, times: int) -> None:
+def _count_in_child(counts: SharedCounts, process: int, times: int) -> None:
     counting = Counting(counts, process)
     for number in range(times):
         counting.sent(sent(f"t{number % 30}"))
@@ -113,7 +113,7 @@ def _count_in_child(counts: Counts, process: int, times: int) -> None:
 
 
 def test_processes_count_in_one_file_and_a_successor_goes_on() -> None:
-    counts = Counts(nameless_file(), processes=3, topics=20)
+    counts = SharedCounts(nameless_file(), processes=3, topics=20)
     fork = get_context("fork")
     for _ in range(2):
         children = [fork.Process(target=_count_in_child, args=(counts, number, 300)) for number in range(3)]
@@ -133,7 +133,7 @@ def test_processes_count_in_one_file_and_a_successor_goes_on() -> None:
 
 
 def test_a_fork_adds_nothing_to_the_numbers_of_its_parent() -> None:
-    counts = Counts(nameless_file())
+    counts = SharedCounts(nameless_file())
     counting = Counting(counts)
     counting.sent(sent("mail"))
     child = get_context("fork").Process(target=counting.sent, args=(sent("mail", 9),))
@@ -143,7 +143,7 @@ def test_a_fork_adds_nothing_to_the_numbers_of_its_parent() -> None:
 
 
 def test_many_threads_count_every_message() -> None:
-    counts = Counts(topics=5)
+    counts = SharedCounts(topics=5)
     counting = Counting(counts)
 
     def count() -> None:
@@ -161,7 +161,7 @@ def test_many_threads_count_every_message() -> None:
 
 @pytest.mark.parametrize("name", ["é" * 64, "x" * 128, "x" * 129])
 def test_a_name_is_whole_or_it_is_other(name: str) -> None:
-    counts = Counts(nameless_file())
+    counts = SharedCounts(nameless_file())
     counts.topics.row(name)
     fits = len(name.encode()) <= 128
     assert counts.topics.each() == (["other", name] if fits else ["other"])

@@ -21,19 +21,19 @@ class Port(NamedTuple):
         return f"{self.host or ''}:{self.number}"
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     method: str
     path: str
     headers: dict[str, str]
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     status: str
     content_type: str
     body: bytes
 
 
-Answers: TypeAlias = Callable[[Request], Answer | Awaitable[Answer] | None]
+Answers: TypeAlias = Callable[[HttpRequest], HttpAnswer | Awaitable[HttpAnswer] | None]
 """None: there is nothing at this path. What takes its time is to be awaited."""
 
 
@@ -56,7 +56,7 @@ async def served(where: Port, option: str, answers: Answers) -> AsyncIterator[in
             async with asyncio.timeout(TIMEOUT):
                 asked = _parsed(await reader.readuntil(b"\r\n\r\n"))
                 found = answers(asked) or _nothing(asked)
-                said = found if isinstance(found, Answer) else await found
+                said = found if isinstance(found, HttpAnswer) else await found
                 writer.write(_written(said, head=asked.method == "HEAD"))
                 await writer.drain()
         writer.close()
@@ -72,22 +72,22 @@ async def served(where: Port, option: str, answers: Answers) -> AsyncIterator[in
         server.close()  # clients that are still connected are not waited for
 
 
-def text(status: str, said: str) -> Answer:
-    return Answer(status, "text/plain; charset=utf-8", said.encode() + b"\n")
+def text(status: str, said: str) -> HttpAnswer:
+    return HttpAnswer(status, "text/plain; charset=utf-8", said.encode() + b"\n")
 
 
-def _nothing(asked: Request) -> Answer:
+def _nothing(asked: HttpRequest) -> HttpAnswer:
     return text("404 Not Found", f"There is nothing at {asked.path}.")
 
 
-def _parsed(request: bytes) -> Request:
+def _parsed(request: bytes) -> HttpRequest:
     first, *lines = request.decode("latin-1").split("\r\n")
     method, _, rest = first.partition(" ")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
-    return Request(method, rest.partition(" ")[0].partition("?")[0], headers)
+    return HttpRequest(method, rest.partition(" ")[0].partition("?")[0], headers)
 
 
-def _written(answer: Answer, *, head: bool) -> bytes:
+def _written(answer: HttpAnswer, *, head: bool) -> bytes:
     lines = (
         f"HTTP/1.1 {answer.status}",
         f"Content-Type: {answer.content_type}",

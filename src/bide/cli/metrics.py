@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bide.cli.exits import Exit
-from bide.cli.http import Answer, Answers, Port, Request, served, text
+from bide.cli.http import Answers, HttpAnswer, HttpRequest, Port, served, text
 from bide.cli.http import port as parsed
 from bide.cli.options import Section
 from bide.cli.output import note
@@ -75,11 +75,11 @@ def _queue(options: QueueOptions, path: str | None) -> "Queue | AsyncQueue":
 
 def _answers(queue: "Queue | AsyncQueue", topics: int) -> Answers:
     from bide.metrics import QueueMetrics
-    from bide.metrics.page import registry
+    from bide.metrics.app import registry
 
     collected = registry(QueueMetrics(queue, topics=topics))
 
-    def answer(asked: Request) -> Answer | Awaitable[Answer] | None:
+    def answer(asked: HttpRequest) -> HttpAnswer | Awaitable[HttpAnswer] | None:
         if asked.method not in ("GET", "HEAD"):
             return text("405 Method Not Allowed", "Ask with GET.")
         if asked.path.rstrip("/") != "/metrics":
@@ -89,11 +89,11 @@ def _answers(queue: "Queue | AsyncQueue", topics: int) -> Answers:
     return answer
 
 
-async def told_page(metrics: "CollectorRegistry", asked: Request) -> Answer:
+async def told_page(metrics: "CollectorRegistry", asked: HttpRequest) -> HttpAnswer:
     """In a thread: a queue may take its time, and a page may be long."""
-    from bide.metrics.page import page
+    from bide.metrics.app import page
 
-    return Answer("200 OK", *await asyncio.to_thread(page, metrics, asked.headers.get("accept", "")))
+    return HttpAnswer("200 OK", *await asyncio.to_thread(page, metrics, asked.headers.get("accept", "")))
 
 
 async def _serve(at: Port, answers: Answers, shown: str) -> int:

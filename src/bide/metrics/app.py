@@ -1,13 +1,14 @@
-"""The metrics of a queue as an application to mount in a web server: for ASGI, and for WSGI."""
+"""The page that Prometheus reads, and an application that serves it, to mount in a web server: for ASGI, and for WSGI."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, TypeAlias
 
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from bide.metrics.counts import TOPICS
-from bide.metrics.page import page, registry
 from bide.metrics.queue import QueueMetrics
 from bide.queue import AsyncQueue, Queue
 from bide.types import Duration
@@ -18,6 +19,20 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 StartResponse: TypeAlias = Callable[[str, list[tuple[str, str]]], object]
 
 _HEADERS = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
+
+
+def registry(*collectors: Collector) -> CollectorRegistry:
+    """One of its own: it tells of nothing else that is in this process."""
+    made = CollectorRegistry(auto_describe=False)
+    for each in collectors:
+        made.register(each)
+    return made
+
+
+def page(metrics: CollectorRegistry, accept: str) -> tuple[str, bytes]:
+    """The content type and the text, for what a client accepts."""
+    encoder, content_type = choose_encoder(accept)
+    return content_type, encoder(metrics)
 
 
 class MetricsApp:

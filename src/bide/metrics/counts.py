@@ -109,7 +109,7 @@ class Block(NamedTuple):
         return self.start + row * self.width
 
 
-class Layout:
+class CountsLayout:
     """Where the numbers of a process are."""
 
     def __init__(self, topics: int) -> None:
@@ -132,12 +132,12 @@ class Layout:
         return block
 
 
-class Counts:
+class SharedCounts:
     """The numbers of some processes, and the names of their rows."""
 
     def __init__(self, file: int | None = None, *, processes: int = 1, topics: int = TOPICS) -> None:
         """`file`: one of `counts_file`, which others map, too. Without it, they are in this process only."""
-        self.layout: Layout = Layout(topics)
+        self.layout: CountsLayout = CountsLayout(topics)
         self.processes: int = processes
         sizes = (Names.size(topics, 128), Names.size(_VERBS, 32), Names.size(_ERRORS, 64))
         names = -(-sum(sizes) // _NUMBER) * _NUMBER
@@ -166,9 +166,9 @@ class Counts:
 
 
 class Counting:
-    """Counts the events of one process, as a subscriber of its queues."""
+    """SharedCounts the events of one process, as a subscriber of its queues."""
 
-    def __init__(self, counts: Counts, process: int = 0) -> None:
+    def __init__(self, counts: SharedCounts, process: int = 0) -> None:
         self._counts = counts
         self._numbers = counts.of(process)
         self._owner = os.getpid()
@@ -219,7 +219,7 @@ class Counting:
             self._numbers[layout.gone.at(row)] = under_way(self._numbers, layout, row)
 
 
-def under_way(numbers: Sequence[float], layout: Layout, row: int) -> float:
+def under_way(numbers: Sequence[float], layout: CountsLayout, row: int) -> float:
     """What has begun and not ended."""
     begun, ended = layout.begun.at(row), layout.ended.at(row)
     return numbers[begun] - sum(numbers[ended : ended + len(ENDED)])

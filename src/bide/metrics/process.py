@@ -6,13 +6,13 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
 from prometheus_client.registry import Collector
 
-from bide.metrics.counts import CALL_SECONDS, ENDED, SECONDS, SENT, TOPICS, Counting, Counts, under_way
+from bide.metrics.counts import CALL_SECONDS, ENDED, SECONDS, SENT, TOPICS, Counting, SharedCounts, under_way
 
 
 class CountsCollector(Collector):
     """Tells what some processes have counted, added up. Counters and histograms never fall, whatever becomes of a process."""
 
-    def __init__(self, counts: Counts, *, workers: int = 0) -> None:
+    def __init__(self, counts: SharedCounts, *, workers: int = 0) -> None:
         """`workers`: how many of them, the first ones, have slots."""
         self._counts = counts
         self._workers = workers
@@ -95,7 +95,7 @@ class ProcessMetrics(Counting, CountsCollector):
     """
 
     def __init__(self, *, topics: int = TOPICS) -> None:
-        counts = Counts(topics=topics)
+        counts = SharedCounts(topics=topics)
         Counting.__init__(self, counts)
         CountsCollector.__init__(self, counts)
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import msgspec
 import typer
 
-from bide.cli.http import Answer, Port, Request, port, served
+from bide.cli.http import HttpAnswer, HttpRequest, Port, port, served
 from bide.cli.output import escaped, is_unicode, json_text
 from bide.logs import Log
 from bide.worker.claim_log import Health
@@ -99,14 +99,16 @@ async def reported(where: Endpoint, look: Look, expected: int) -> AsyncIterator[
                 where.unlink()
 
 
-def _answer(look: Look, expected: int, asked: Request) -> Answer:
+def _answer(look: Look, expected: int, asked: HttpRequest) -> HttpAnswer:
     """What is not asked for by its name is whether it is ready."""
     return health_answer(look, expected, live=asked.path.rstrip("/") == "/live")
 
 
-def health_answer(look: Look, expected: int, *, live: bool) -> Answer:
+def health_answer(look: Look, expected: int, *, live: bool) -> HttpAnswer:
     said = report(look(), expected, live=live)
-    return Answer("200 OK" if said["ok"] else "503 Service Unavailable", "application/json", msgspec.json.encode(said) + b"\n")
+    return HttpAnswer(
+        "200 OK" if said["ok"] else "503 Service Unavailable", "application/json", msgspec.json.encode(said) + b"\n"
+    )
 
 
 async def _keep_writing(path: Path, look: Look, expected: int) -> None:

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Awaitable
 from typing import NamedTuple
 
 import bide
-from bide.cli.http import Answer, Answers, Port, Request, port, served, text
+from bide.cli.http import Answers, HttpAnswer, HttpRequest, Port, port, served, text
 from bide.cli.metrics import told_page
 from bide.cli.worker.health import Look, health_answer
 from bide.engines.registry import scheme_of
 from bide.logs import Log
-from bide.metrics.counts import Counting, Counts
-from bide.metrics.page import registry
+from bide.metrics.app import registry
+from bide.metrics.counts import Counting, SharedCounts
 from bide.metrics.process import CountsCollector, WorkerInfo
 from bide.worker import Worker
 from bide.worker.claim_log import nameless_file
@@ -36,11 +36,11 @@ class CountsFile(NamedTuple):
     def parse(cls, given: str) -> "CountsFile":
         return cls(*map(int, given.split(":")))
 
-    def counts(self) -> Counts:
-        return Counts(self.file, processes=self.processes)
+    def counts(self) -> SharedCounts:
+        return SharedCounts(self.file, processes=self.processes)
 
 
-def count(found: Worker, counts: Counts, process: int, *, serves: bool = True) -> None:
+def count(found: Worker, counts: SharedCounts, process: int, *, serves: bool = True) -> None:
     """Count what this process does from now on."""
     counting = Counting(counts, process)
     if serves:
@@ -56,7 +56,7 @@ class Exporter:
         self.where: Port = port(where, "--metrics")
         self.file: int | None = None if processes is None else nameless_file()
         own = processes or 0
-        self._counts = Counts(self.file, processes=own + 1)
+        self._counts = SharedCounts(self.file, processes=own + 1)
         info = WorkerInfo(bide.__version__, scheme_of(found.queue.session.setup.settings.url))
         self._registry = registry(CountsCollector(self._counts, workers=processes or 1), info)
         count(found, self._counts, own, serves=processes is None)
@@ -72,7 +72,7 @@ class Exporter:
             yield
 
     def _answers(self, look: Look, expected: int) -> Answers:
-        def answer(asked: Request) -> Answer | Awaitable[Answer] | None:
+        def answer(asked: HttpRequest) -> HttpAnswer | Awaitable[HttpAnswer] | None:
             path = asked.path.rstrip("/")
             if asked.method not in ("GET", "HEAD"):
                 return text("405 Method Not Allowed", "Ask with GET.")
