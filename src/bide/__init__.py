@@ -58,7 +58,10 @@ from bide.types import (
     State,
     Stats,
     Where,
+    WorkerInfo,
+    WorkerMinute,
 )
+from bide.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from bide.delays import AsyncDelayQueue, DelayQueue
@@ -97,8 +100,6 @@ if TYPE_CHECKING:
     )
     from bide.timers import Timer, TimerWheel
     from bide.worker import Health, Middleware, Worker
-
-__version__ = "0.1.0"
 
 _ROOMS = {
     "AsyncDelayQueue": "bide.delays",
@@ -214,6 +215,8 @@ __all__ = [
     "Unsupported",
     "Where",
     "Worker",
+    "WorkerInfo",
+    "WorkerMinute",
     "WrongLoop",
     "current",
     "current_batch",

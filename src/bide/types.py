@@ -298,6 +298,44 @@ class ScheduleInfo(msgspec.Struct, frozen=True):
         return moment(self.announced)
 
 
+class WorkerMinute(msgspec.Struct, frozen=True):
+    """What a worker process has done in a minute."""
+
+    begin: int
+    done: int
+    failed: int
+    lateness: float  # seconds: of what it has received in this minute, the message that came latest after its due time
+
+    @property
+    def begin_at(self) -> datetime:
+        return moment(self.begin)
+
+
+class WorkerInfo(msgspec.Struct, frozen=True):
+    """What a worker process has told of itself, every five seconds. It is known for an hour after the last time."""
+
+    name: str  # as messages name their worker, too
+    host: str
+    pid: int
+    version: str
+    topics: Sequence[str]  # that it serves
+    started: int
+    seen: int  # when it told this
+    stopped: bool  # it has ended as it should
+    running: Mapping[str, int]  # how many messages of each topic it had
+    done: int  # since it started
+    failed: int  # attempts
+    minutes: Sequence[WorkerMinute]  # of the last hour, those in which it has done something
+
+    @property
+    def started_at(self) -> datetime:
+        return moment(self.started)
+
+    @property
+    def seen_at(self) -> datetime:
+        return moment(self.seen)
+
+
 class Span(NamedTuple):
     """One bucket of a timeline: how many messages fall due from `start` up to, not including, `end`."""
 

@@ -11,7 +11,23 @@ from typing import Annotated, cast
 import typer
 
 import bide
-from bide.cli import adopt, dead, demo, doctor, layout, messages, metrics, move, remove, schedules, send, topics, watch, worker
+from bide.cli import (
+    adopt,
+    dead,
+    demo,
+    doctor,
+    layout,
+    messages,
+    metrics,
+    move,
+    remove,
+    schedules,
+    send,
+    topics,
+    watch,
+    worker,
+    workers,
+)
 from bide.cli.exits import Exit
 from bide.cli.output import Unwritable, discard, flush, note, prepare_streams
 from bide.errors import BideError, OutcomeUnknown
@@ -48,6 +64,7 @@ for _section in (
     remove.section,
     topics.section,
     watch.section,
+    workers.section,
     remove.of_topics,
     schedules.section,
     dead.section,

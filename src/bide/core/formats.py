@@ -4,7 +4,7 @@ import base64
 from typing import Any
 
 from bide.clock import moment
-from bide.types import Attempt, Info, ScheduleInfo, Sent, Stats
+from bide.types import Attempt, Info, ScheduleInfo, Sent, Stats, WorkerInfo
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _SIZES = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -94,6 +94,26 @@ def stats(topic: str | None, counts: Stats) -> dict[str, Any]:
         **instant("next_due", counts.next_due),
         "about": counts.about,
         "missing": list(counts.missing),
+    }
+
+
+def worker(info: WorkerInfo) -> dict[str, Any]:
+    return {
+        "worker": info.name,
+        "host": info.host,
+        "pid": info.pid,
+        "version": info.version,
+        "topics": list(info.topics),
+        **instant("started", info.started),
+        **instant("seen", info.seen),
+        "stopped": info.stopped,
+        "running": dict(info.running),
+        "done": info.done,
+        "failed": info.failed,
+        "minutes": [
+            {**instant("begin", each.begin), "done": each.done, "failed": each.failed, "lateness": each.lateness}
+            for each in info.minutes
+        ],
     }
 
 

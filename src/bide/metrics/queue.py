@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
@@ -15,12 +15,14 @@ from bide.errors import BadOption, BideError
 from bide.logs import Log
 from bide.metrics.counts import OTHER, TOPICS
 from bide.queue import AsyncQueue, Queue
-from bide.types import Duration, Stats
+from bide.types import Duration, Stats, WorkerInfo
 
 WITHIN = (60, 300, 3600, 86400)
 STATES = ("scheduled", "ready", "leased", "dead")
 SHARE = 10  # a look is followed by this many times its own length without one
 GONE = 3_600.0  # seconds after which another topic may have the labels of one that has had no message for so long
+SILENT = 15_000  # ms: a worker that has told nothing for so long is not counted
+SCHEDULES = ("keys", "cancel", "lookup")
 PATIENCE = 5.0  # seconds that a scrape waits for the look of another one
 
 _log = Log("bide.metrics")
@@ -105,7 +107,9 @@ class QueueMetrics(Collector):
             raise BideError(f"{', '.join(stats.missing)} did not answer, and what is there is not known.")
         self._topics.note(iter(stats.topics), time.monotonic())
         yield from self._of_topics(stats.topics)
-        if schedules := self._queue.schedules():
+        if can.keys:
+            yield from self._of_workers(stats.topics, [each for each in self._queue.workers() if not each.stopped])
+        if all(getattr(can, each) for each in SCHEDULES) and (schedules := self._queue.schedules()):
             yield from self._of_schedules({each.name: each.next for each in schedules if each.next is not None})
 
     def _of_topics(self, topics: Mapping[str, Stats]) -> Iterator[Metric]:
@@ -134,6 +138,19 @@ class QueueMetrics(Collector):
             overdue.add_metric((topic,), max(stats.oldest_overdue or 0.0 for stats in each))
             paused.add_metric((topic,), sum(stats.paused for stats in each))
         yield from (messages, coming, overdue, paused)
+
+    def _of_workers(self, topics: Mapping[str, Stats], workers: Sequence[WorkerInfo]) -> Iterator[Metric]:
+        there = [each for each in workers if self._queue.session.setup.now_ms() - each.seen <= SILENT]
+        yield _gauge("bide_workers", "Worker processes that have told of themselves in the last 15 seconds.", len(there))
+        served = {topic for each in there for topic in each.topics}
+        family = GaugeMetricFamily("bide_unhandled", "Due messages of a topic that no worker serves.", labels=("topic",))
+        told: dict[str, int] = {}
+        for topic, stats in topics.items():
+            label = self._topics.of(topic)
+            told[label] = told.get(label, 0) + (0 if topic in served else stats.ready)
+        for label, ready in sorted(told.items()):
+            family.add_metric((label,), ready)
+        yield family
 
     def _of_schedules(self, instants: Mapping[str, int]) -> Iterator[Metric]:
         self._schedules.note(iter(instants), time.monotonic())

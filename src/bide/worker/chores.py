@@ -1,24 +1,32 @@
-"""What a worker does beside its messages: announces schedules, hands on an outbox, looks for what nobody here handles."""
+"""What a worker does beside its messages: announces schedules, hands on an outbox, looks for what nobody here handles, and
+tells others of itself.
+"""
 
 import asyncio
 import contextlib
+import itertools
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from bide.engines.aio import AsyncEngine
 from bide.errors import BideError
+from bide.ids import process_name
 from bide.logs import Log
 from bide.queue.aio.outbox import AsyncOutbox
 from bide.queue.aio.planner import AsyncPlanner
 from bide.queue.schedules.definition import PlannedSchedule
 from bide.queue.schedules.records import OWN
 from bide.queue.tasks.definition import Tasks
+from bide.queue.workers import Process, Work, report
+from bide.version import exact
 from bide.worker.stop import StopWaits
 
 _log = Log("bide.worker")
 EVERY = 60.0  # seconds
 AGAIN = 5.0  # seconds, when the engine has failed
 LOOK = 5.0  # seconds between looks at what claims have told of the clock
+TOLD = 5.0  # seconds between two reports of what a worker does
 
 
 class Orphans:
@@ -96,6 +104,54 @@ class Announcer:
             with contextlib.suppress(BideError):
                 await self._planner.now()  # a worker with nothing to do may not have claimed since
         return True
+
+
+class Reporter:
+    """Tells every five seconds who this is and what it has done, in one message which replaces the one before."""
+
+    def __init__(self, engine: AsyncEngine, topics: Iterable[str], look: Callable[[int], Work]) -> None:
+        """`look`: is given the time."""
+        self._engine = engine
+        self._topics = sorted(topics)
+        self._look = look
+        self._version = exact()
+        self._name = ""
+        self._started = 0
+
+    async def run(self) -> None:
+        """Until it is cancelled, as at the end; then it is told that the worker has stopped."""
+        self._name, self._started = _free_name(), _now()
+        while True:
+            with contextlib.suppress(BideError):  # the claims tell of an engine that is away
+                await self._tell()
+            await asyncio.sleep(TOLD)
+
+    async def stop(self) -> None:
+        if self._name:
+            _names.discard(self._name)
+            with contextlib.suppress(BideError):
+                await self._tell(stopped=True)
+
+    async def _tell(self, *, stopped: bool = False) -> None:
+        process = Process(os.getpid(), self._version, self._topics, self._started, stopped)
+        await self._engine.put([report(self._name, process, self._look(_now()))])
+
+
+_names: set[str] = set()
+"""Of the workers in this process."""
+
+
+def _free_name() -> str:
+    """That of the process, and for a second worker in it another one."""
+    process = process_name(os.getpid())
+    numbered = (process if number == 1 else f"{process}.{number}" for number in itertools.count(1))
+    name = next(name for name in numbered if name not in _names)
+    _names.add(name)
+    return name
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
 
 
 class Relayer:

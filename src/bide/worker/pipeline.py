@@ -24,6 +24,7 @@ from bide.queue.run.threads import end_fork
 from bide.queue.setup import Setup
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, spent, unanswered
+from bide.queue.workers import Minutes, Work
 from bide.worker.batch import Batches
 from bide.worker.chores import Announcer
 from bide.worker.claim_log import ClaimLog, ClaimNames
@@ -70,6 +71,7 @@ class UnderWay:
         self.done: int = 0
         self.failed: int = 0
         self.given_back: int = 0  # since it was told to stop
+        self.minutes: Minutes = Minutes()
         self._on_dead = OnDeadStep(_log, opened.engine)
         self.batches: Batches = Batches(handlers, thread_ready, self._on_dead, slots, stopping, self.ended, self.room_changed)
         self.settling: Settler = Settler(opened.engine, self._returned, self._settled)
@@ -99,6 +101,10 @@ class UnderWay:
         """Any thread may ask."""
         return iter([each for taken in list(self._claims) for each in list(taken.handlings.values())])
 
+    def work(self, now: int) -> Work:
+        """What it does, to be told to others."""
+        return Work(Counter(map(_topic, self)), self.done, self.failed, self.minutes.until(now, self.done, self.failed))
+
     def ids(self) -> set[str]:
         return {each.claimed.id for each in self}
 
@@ -113,6 +119,7 @@ class UnderWay:
         """Call the handlers of what one claim has brought, whose leases do not end before `until`; or bury all, if `doomed`."""
         taken, served = Leased(self._common, read, slot=slot, until=until), self._served
         lot = taken.lot
+        self.minutes.late(read.now - (lot.dues([0])[0] if lot is not None else read.messages[0].due))
         topics = lot.topics if lot is not None else list(map(_topic, read.messages))
         tasks = map(served.__getitem__, topics)
         handlings = list(map(Handling, repeat(taken), range(len(topics)), tasks, topics, read.arguments))

@@ -26,7 +26,8 @@ from bide.queue.run.timeout import LoopWatch
 from bide.queue.sync.locks import leave
 from bide.queue.sync.session import Session
 from bide.queue.tasks.outcome import RELEASED, Outcome
-from bide.worker.chores import Orphans, Relayer
+from bide.queue.workers import NEEDED
+from bide.worker.chores import Orphans, Relayer, Reporter
 from bide.worker.claim_log import ClaimNames, Health
 from bide.worker.claims import Claimer
 from bide.worker.engine_trouble import reached
@@ -189,6 +190,7 @@ class Service:
         )
         self._claiming = Claimer(opened, plan, self._slots, names, under_way, self._stopping)
         self._unhandled = Orphans(opened.engine, self._tasks, self._too_late)
+        self._reporter = Reporter(opened.engine, self._served, under_way.work)
         beside = [self._loop.create_task(each) for each in self._beside(opened)]
         self._relay = None if opened.outbox is None else Relayer(opened.outbox)
         self.begun.set()
@@ -216,6 +218,8 @@ class Service:
             beside.append(self._under_way.keeping.look())
         if self._under_way.planning.schedules:
             beside.append(self._under_way.planning.run())
+        if all(getattr(opened.engine.capabilities, each) for each in NEEDED):
+            beside.append(self._reporter.run())
         return beside
 
     async def _take(self) -> None:
@@ -307,6 +311,7 @@ class Service:
         if self._relay is not None:
             await self._relay.end(ending)
         self._threads.close()
+        await ending.see_through(self._reporter.stop())
         await ending.see_through(AsyncApart(lambda: self._heartbeat.close(LAST_WORDS / 2)).done())
         if not await ending.see_through(self._close()):
             _log.warning("The engine does not let go: the worker ends without waiting for it.")

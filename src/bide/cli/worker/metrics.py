@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable
 from typing import NamedTuple
 
-import bide
 from bide.cli.http import Answers, HttpAnswer, HttpRequest, Port, port, served, text
 from bide.cli.metrics import told_page
 from bide.cli.worker.health import Look, health_answer
@@ -16,6 +15,7 @@ from bide.logs import Log
 from bide.metrics.app import registry
 from bide.metrics.counts import Counting, SharedCounts
 from bide.metrics.process import CountsCollector, WorkerInfo
+from bide.version import exact
 from bide.worker import Worker
 from bide.worker.claim_log import nameless_file
 
@@ -57,7 +57,7 @@ class Exporter:
         self.file: int | None = None if processes is None else nameless_file()
         own = processes or 0
         self._counts = SharedCounts(self.file, processes=own + 1)
-        info = WorkerInfo(bide.__version__, scheme_of(found.queue.session.setup.settings.url))
+        info = WorkerInfo(exact(), scheme_of(found.queue.session.setup.settings.url))
         self._registry = registry(CountsCollector(self._counts, workers=processes or 1), info)
         count(found, self._counts, own, serves=processes is None)
 

@@ -10,19 +10,30 @@ from bide.core.backoff import USUAL, Backoff
 from bide.core.cron import Missed
 from bide.engines.base import MAX_BATCH, Stored
 from bide.errors import BadOption, ConfigError
+from bide.queue import workers
 from bide.queue.aio.planner import AsyncPlanner, check_engine
 from bide.queue.aio.session import AsyncSession
 from bide.queue.bound import Bound, P, R
 from bide.queue.schedules.announcements import announced_timing, listed
 from bide.queue.schedules.definition import read_schedule, read_timing, refuse_timezone, schedule_of
-from bide.queue.schedules.records import TOPIC, Change, Kept, change_mark, changed_ref, name_of, pause_mark, paused_ref
+from bide.queue.schedules.records import (
+    TOPIC,
+    WORKERS,
+    Change,
+    Kept,
+    change_mark,
+    changed_ref,
+    name_of,
+    pause_mark,
+    paused_ref,
+)
 from bide.queue.task import A, AsyncBatchTask, AsyncKeepingTask, AsyncTask, T
 from bide.queue.tasks.definition import Definition, TaskOptions, Unknown
 from bide.queue.tasks.failures import Errors, OnDead
 from bide.queue.tasks.habits import TASKS, instead
 from bide.queue.tasks.limits import CatchUp, OnConflict
 from bide.queue.topic_rules import rule
-from bide.types import Duration, ScheduleInfo, Sent, State
+from bide.types import Duration, ScheduleInfo, Sent, State, WorkerInfo
 
 
 class AsyncTaskVerbs:
@@ -228,6 +239,12 @@ class AsyncScheduleVerbs:
         there = [(each, what, record) for each, what, record in known if record is not None]
         pending = await planner.pending([(each, record.topic) for each, _, record in there])
         return [listed(each, what, record, next_) for (each, what, record), next_ in zip(there, pending, strict=True)]
+
+    async def workers(self) -> list[WorkerInfo]:
+        """List the worker processes that have told of themselves in the last hour, by name, also those that have ended."""
+        workers.check(self.session.setup)
+        found = await (await self.session.engine()).scan(WORKERS, "scheduled", MAX_BATCH)
+        return workers.known(found.messages)
 
     async def pause_schedule(self, name: str) -> None:
         """Plan nothing more for a schedule until it is resumed. What its handler has begun goes on.

@@ -1,0 +1,87 @@
+"""`bide workers`: which processes work for the queue, what they run and how they are."""
+
+from typing import Annotated
+
+import typer
+
+from bide.cli.exits import Exit
+from bide.cli.options import JsonLines, Section
+from bide.cli.output import LATE, Table, echo_json, note, now_ms, relative
+from bide.cli.queues import QueueOptions
+from bide.core import formats
+from bide.types import WorkerInfo
+
+section: Section = Section("Topics")
+SILENT = 15_000  # ms: it was killed or stands still, or its engine does not answer
+RECENT = 5  # minutes, this one among them
+_MINUTE = 60_000  # ms
+
+
+@section.command(
+    "workers",
+    help="List the worker processes: which topics they serve, what they run, and what they did in the last five minutes.\n\n"
+    "Each process tells of itself every five seconds. One that has not for 15 seconds is silent: it was killed, its "
+    "event loop is blocked, or it does not reach the queue. --all also lists those that have ended in the last hour.",
+    examples=(
+        ("bide workers", ""),
+        ("bide workers --all", "also those that have ended"),
+        ("bide workers --json", "with the minutes of the last hour"),
+    ),
+    needs="keys",
+)
+def workers(
+    options: QueueOptions,
+    *,
+    ended: Annotated[bool, typer.Option("--all", help="Also those that have ended in the last hour.")] = False,
+    as_json: JsonLines = False,
+) -> int:
+    with options.open() as queue:
+        found = [each for each in queue.workers() if ended or not each.stopped]
+    if as_json:
+        for each in found:
+            echo_json(formats.worker(each))
+    elif found:
+        now = now_ms()
+        table = Table(
+            *("worker", "state", "runs", "done", "failed", "lateness", "topics", "since", "seen", "version"),
+            right=("runs", "done", "failed", "lateness"),
+            short=("topics",),
+            spare=("version", "seen"),
+        )
+        table.add([_row(each, now) for each in found], [_style(each, now) for each in found])
+    else:
+        note("There are no workers. A worker of an older release does not tell of itself.")
+    return Exit.OK
+
+
+def _row(each: WorkerInfo, now: int) -> tuple[str, ...]:
+    recent = [minute for minute in each.minutes if minute.begin > now - RECENT * _MINUTE]
+    late = max((minute.lateness for minute in recent), default=None)
+    return (
+        each.name,
+        state(each, now),
+        f"{sum(each.running.values()):,}",
+        f"{sum(minute.done for minute in recent):,}",
+        f"{sum(minute.failed for minute in recent):,}",
+        "" if late is None else formats.span(late) or "0s",
+        ", ".join(each.topics),
+        relative(each.started, now),
+        relative(each.seen, now),
+        each.version,
+    )
+
+
+def state(each: WorkerInfo, now: int) -> str:
+    """In a word."""
+    if each.stopped:
+        return "stopped"
+    return "silent" if now - each.seen > SILENT else "works"
+
+
+def _style(each: WorkerInfo, now: int) -> str:
+    if each.stopped:
+        return "dim"
+    if now - each.seen > SILENT:
+        return "red"
+    late = max((minute.lateness for minute in each.minutes[-1:]), default=0.0)
+    return "yellow" if late >= LATE else ""
