@@ -88,15 +88,19 @@ if TYPE_CHECKING:
         MessagePart,
         MessagesBegun,
         MessagesEnded,
+        MessagesHandling,
+        MessagesSending,
         MessagesSent,
         Queue,
         Retry,
+        SendingPart,
         Snooze,
         Subscription,
         Task,
         TaskSent,
         current,
         current_batch,
+        subscribe,
     )
     from bide.timers import Timer, TimerWheel
     from bide.worker import Health, Middleware, Worker
@@ -177,6 +181,8 @@ __all__ = [
     "MessagePart",
     "MessagesBegun",
     "MessagesEnded",
+    "MessagesHandling",
+    "MessagesSending",
     "MessagesSent",
     "Middleware",
     "MissingExtra",
@@ -199,6 +205,7 @@ __all__ = [
     "Retry",
     "ScheduleInfo",
     "SchemaMismatch",
+    "SendingPart",
     "Sent",
     "Snooze",
     "Span",
@@ -222,4 +229,5 @@ __all__ = [
     "current_batch",
     "exponential",
     "steps",
+    "subscribe",
 ]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bide import MessagesSent, Queue
-from bide.queue.events import Subscription
+from bide.queue.subscription import Subscription
 
 
 class Counting:
@@ -48,9 +48,9 @@ def in_a_thread(queue: Queue) -> threading.Thread:
 
 
 def before_the_call() -> list[int]:
-    """The lines of `_tell` up to the one that calls the subscriber."""
-    lines, first = inspect.getsourcelines(Subscription._tell)
-    [call] = [at for at, line in enumerate(lines, first) if line.strip() == "call(event)"]
+    """The lines of `_call` up to the one that calls the subscriber."""
+    lines, first = inspect.getsourcelines(Subscription._call)
+    [call] = [at for at, line in enumerate(lines, first) if line.strip() == "return what(*given)"]
     return list(range(first, call + 1))
 
 
@@ -60,7 +60,7 @@ def test_ctrl_c_before_a_subscriber_is_called_leaves_it_to_be_told_of_what_follo
     queue.events.subscribe(counting)
 
     def interrupt(frame: FrameType, what: str, _: object) -> Any:
-        if frame.f_code is Subscription._tell.__code__ and what == "line" and frame.f_lineno == line:
+        if frame.f_code is Subscription._call.__code__ and what == "line" and frame.f_lineno == line:
             raise KeyboardInterrupt
         return interrupt
 

@@ -4,6 +4,7 @@ from bide.engines.guard.hooks import Call, Hook
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.locks import AsyncLock
 from bide.queue.aio.results import AsyncTaskSent
+from bide.queue.around import MessagesHandling, MessagesSending, SendingPart
 from bide.queue.deliveries import current, current_batch
 from bide.queue.events import (
     CallFailed,
@@ -13,9 +14,10 @@ from bide.queue.events import (
     MessagesBegun,
     MessagesEnded,
     MessagesSent,
-    Subscription,
+    subscribe,
 )
 from bide.queue.queues import AsyncQueue, Queue
+from bide.queue.subscription import Subscription
 from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.locks import Lock
 from bide.queue.sync.results import TaskSent
@@ -46,13 +48,17 @@ __all__ = [
     "MessagePart",
     "MessagesBegun",
     "MessagesEnded",
+    "MessagesHandling",
+    "MessagesSending",
     "MessagesSent",
     "Queue",
     "Retry",
+    "SendingPart",
     "Snooze",
     "Subscription",
     "Task",
     "TaskSent",
     "current",
     "current_batch",
+    "subscribe",
 ]

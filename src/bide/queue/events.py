@@ -1,17 +1,15 @@
-"""Events: what has happened to many messages at once, and how subscribers are told: after the fact, and harmlessly."""
+"""Events: what has happened to many messages at once, and how subscribers are told of it: harmlessly."""
 
-import inspect
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from weakref import WeakValueDictionary
 
 from bide.engines.base import Claimed, End, Ended, NewMessage
 from bide.engines.guard.hooks import Call, Hook, Switch
 from bide.engines.lots import Ends, Lot, Picked, Stretch
-from bide.errors import BadOption, ConfirmTimeout, OutcomeUnknown
-from bide.logs import Log
+from bide.errors import ConfirmTimeout, OutcomeUnknown
 from bide.queue.schedules.records import OWN
+from bide.queue.subscription import AROUND, Kind, Subscription
 from bide.types import Outcome, Sent
 
 EndedAs: TypeAlias = Literal["done", "retried", "released", "dead", "expired", "lost"]
@@ -68,7 +66,7 @@ class MessagesBegun:
     @property
     def messages(self) -> Sequence[MessagePart]:
         """Each message's own part."""
-        return [_part(each, self._now) for each in self._claimed]
+        return [part_of(each, self._now) for each in self._claimed]
 
 
 class MessagesEnded:
@@ -102,7 +100,7 @@ class MessagesEnded:
         return [
             MessagePart(each.id, error=each.error)
             if (noted := each.noted) is None
-            else _part(noted.claimed, noted.now)._replace(seconds=noted.seconds, error=each.error)
+            else part_of(noted.claimed, noted.now)._replace(seconds=noted.seconds, error=each.error)
             for each in self._ends
         ]
 
@@ -139,65 +137,13 @@ class EngineCalled:
 Event: TypeAlias = MessagesSent | MessagesBegun | MessagesEnded | CallFailed | EngineCalled
 
 
-def _part(claimed: Claimed, now: int) -> MessagePart:
+def part_of(claimed: Claimed, now: int) -> MessagePart:
+    """Of a message that was delivered. `now`: by the engine's clock, when it was handed out."""
     late = (now - claimed.due) / 1000
     return MessagePart(claimed.id, claimed.key, claimed.headers, claimed.due, claimed.attempt, late)
 
 
-_log = Log("bide.events")
-Kind: TypeAlias = Literal["sent", "begun", "ended", "failed", "called"]
-KINDS: tuple[Kind, ...] = ("sent", "begun", "ended", "failed", "called")
 _BY_VERDICT: Mapping[str, EndedAs] = {"done": "done", "retry": "retried", "release": "released", "dead": "dead"}
-
-
-class Subscription:
-    """What `subscribe` returns: close it, call it, or leave its `with` block, and its subscriber is called no more."""
-
-    def __init__(self, subscriber: object, ends: Callable[["Subscription"], object]) -> None:
-        self._calls = _methods(subscriber)
-        self._name = type(subscriber).__name__
-        self._ends = ends
-        self._closed = False
-        self._failed = False
-        self._here = threading.local()  # whether this thread calls it now
-
-    def close(self) -> None:
-        """End it, from any thread, also within a call of the subscriber. To close it again does nothing."""
-        self._closed = True
-        self._ends(self)
-
-    def __call__(self) -> None:
-        self.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    @property
-    def _kinds(self) -> Sequence[Kind]:
-        """Of the events that it is told."""
-        return list(self._calls)
-
-    def _tell(self, kind: Kind, event: Event) -> None:
-        """What its subscriber causes while it is called is not told to it, or it could go on for ever."""
-        call, here = self._calls.get(kind), self._here
-        if call is None or self._closed or getattr(here, "inside", False):
-            return
-        try:
-            here.inside = True
-            call(event)
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # SystemExit too, as of a hook
-            if not self._failed:
-                self._failed = True
-                _log.exception(
-                    "The subscriber %s failed in %s. It is still called; more of this is not told.", self._name, kind
-                )
-        finally:
-            here.inside = False
 
 
 class Subscriptions:
@@ -206,26 +152,38 @@ class Subscriptions:
     def __init__(self) -> None:
         self._subscriptions: dict[int, Subscription] = {}
         self._kinds: frozenset[Kind] = frozenset()
-        self.heard: bool = False  # whether anybody has subscribed
+        self.heard: bool = False  # whether anybody is told what has happened
+        self.sends: bool = False  # whether anybody is told around sends,
+        self.handles: bool = False  # and around handlers
         self.switch: Switch = Switch(_Calls(self))
 
     def add(self, subscriber: object) -> Subscription:
-        made = Subscription(subscriber, self._end)
-        self._subscriptions[id(made)] = made
-        self._changed()
+        made = Subscription(subscriber, self.leave)
+        self.join(made)
         return made
 
-    def _end(self, made: Subscription) -> None:
+    def join(self, made: Subscription) -> None:
+        self._subscriptions[id(made)] = made
+        self._changed()
+        if made._closed:  # meanwhile
+            self.leave(made)
+
+    def leave(self, made: Subscription) -> None:
         if self._subscriptions.pop(id(made), None) is not None:
             self._changed()
+
+    def told(self, kind: Kind, topic: str) -> Sequence[Subscription]:
+        """Who is told of such an event of a topic."""
+        return () if topic in OWN else [each for each in list(self._subscriptions.values()) if kind in each._kinds]
 
     def _changed(self) -> None:
         """No lock is taken: a signal handler may come in between. Whoever is last has seen what the others have done."""
         seen: list[Subscription] | None = None
         while seen != (now := list(self._subscriptions.values())):
             seen = now
-            self._kinds = frozenset(kind for each in now for kind in each._kinds)
-            self.heard = bool(now)
+            kinds = self._kinds = frozenset(kind for each in now for kind in each._kinds)
+            self.heard = not kinds <= AROUND
+            self.sends, self.handles = "sending" in kinds, "handling" in kinds
             self.switch.turn(self.heard)
 
     def sent(self, new: Sequence[NewMessage], answers: Sequence[Sent | None]) -> None:
@@ -278,12 +236,14 @@ class Events:
         self._subscriptions = subscriptions
 
     def subscribe(self, subscriber: object) -> Subscription:
-        """Call the methods of an object for events from now on. It has at least one of these: `sent`, `begun`, `ended`,
-        `failed` and `called`.
+        """Call the methods of an object for events from now on: those of `sent`, `begun`, `ended`, `failed`, `called`,
+        `sending` and `handling` that it has.
 
-        Each takes one event: MessagesSent, MessagesBegun, MessagesEnded, CallFailed or EngineCalled. It is called after the
-        fact, in the thread or event loop that has called the engine. It must be quick, must not wait, and may be called by
-        several threads. If it raises, this is logged once, and nothing else changes.
+        Each takes one event: MessagesSent, MessagesBegun, MessagesEnded, CallFailed or EngineCalled after the fact, in the thread or event
+        loop that has called the engine; MessagesSending before a send and MessagesHandling before the call of a handler, in the
+        context of the sender and of the handler. These two may return a context manager, which is left when that has ended. A
+        method must be quick, must not wait, and may be called by several threads. If it raises, this is logged once, and
+        nothing else changes.
 
         Raises BadOption for an object with none of these methods, or with an async one.
         """
@@ -318,6 +278,45 @@ def _by_topic(claimed: Sequence[Claimed]) -> Mapping[str, Sequence[Claimed]]:
     for each in claimed:
         alike.setdefault(each.topic, []).append(each)
     return alike
+class _Process:
+    """The queues of this process, and what is told of all of them."""
+
+    def __init__(self) -> None:
+        self._queues: WeakValueDictionary[int, Subscriptions] = WeakValueDictionary()
+        self._of_all: dict[int, Subscription] = {}
+
+    def has(self, queue: Subscriptions) -> Subscriptions:
+        """A new queue. No lock is taken: either this or a `subscribe` that comes in between sees the other."""
+        self._queues[id(queue)] = queue
+        for each in list(self._of_all.values()):
+            queue.join(each)
+        return queue
+
+    def add(self, subscriber: object) -> Subscription:
+        made = Subscription(subscriber, self._end)
+        self._of_all[id(made)] = made
+        for queue in self._known():
+            queue.join(made)
+        return made
+
+    def _end(self, made: Subscription) -> None:
+        self._of_all.pop(id(made), None)
+        for queue in self._known():
+            queue.leave(made)
+
+    def _known(self) -> Sequence[Subscriptions]:
+        return [queue for reference in self._queues.valuerefs() if (queue := reference()) is not None]
+
+
+of_process: Final = _Process()
+
+
+def subscribe(subscriber: object) -> Subscription:
+    """Call the methods of an object for the events of all queues of this process: those that exist, and those that come.
+
+    As `queue.events.subscribe`, for what observes a whole program. A forked child has the subscription, too.
+    """
+    return of_process.add(subscriber)
 
 
 def _accepted(error: BaseException) -> Sequence[Sent | None]:
@@ -332,21 +331,3 @@ def _done(error: BaseException, ends: Sequence[End]) -> Sequence[Ended | EndedAs
         return answers
     answers = answers or [None] * len(ends)
     return [answer or _BY_VERDICT[each.verdict] for each, answer in zip(ends, answers, strict=True)]
-
-
-def _methods(subscriber: object) -> Mapping[Kind, Callable[[Any], object]]:
-    found: dict[Kind, Callable[[Any], object]] = {}
-    for kind in KINDS:
-        method = getattr(subscriber, kind, None)
-        if callable(method):
-            if inspect.iscoroutinefunction(method):
-                raise BadOption(
-                    f"{kind}() of the subscriber is async. Make it a plain method which is quick: nobody awaits it."
-                )
-            found[kind] = method
-    if not found:
-        raise BadOption(
-            f"{type(subscriber).__name__} has none of the methods sent(), begun(), ended(), failed() and called(). Give an "
-            "object with those that you need; each takes one event."
-        )
-    return found

@@ -17,7 +17,7 @@ from bide.errors import BadOption, BadUrl, Unsupported
 from bide.logs import Log
 from bide.queue.deliveries import DEPENDS
 from bide.queue.envelope import Envelope
-from bide.queue.events import Subscriptions
+from bide.queue.events import Subscriptions, of_process
 from bide.queue.later import Later
 from bide.queue.outbox import check
 from bide.queue.run.call import Middleware
@@ -65,7 +65,7 @@ class Setup:
             dead_max=options.count(dead_max, "dead_max", 2**40),
             confirm=options.confirm(confirm),
         )
-        self.subscriptions: Subscriptions = Subscriptions()
+        self.subscriptions: Subscriptions = of_process.has(Subscriptions())
         self.source: registry.Source = registry.source(self.settings, hooks, self.subscriptions.switch)
         self.later: Later = Later(self.source, self.now_ms, self.tasks.rules.most)
         self.outbox: registry.Source | None = None if outbox is None else _outbox(outbox, self.settings.namespace)

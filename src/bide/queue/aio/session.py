@@ -16,6 +16,7 @@ from bide.queue.aio.opened import AsyncOpened, cancel_many
 from bide.queue.aio.parts import may_be_stored, put_as_room_comes, put_in_parts, put_with_room
 from bide.queue.aio.receive import AsyncReceiver
 from bide.queue.aio.results import askable
+from bide.queue.around import around_sends
 from bide.queue.deliveries import DEPENDS, depends_on
 from bide.queue.envelope import held, info
 from bide.queue.event_loops import AsyncAffinity
@@ -32,6 +33,7 @@ class AsyncSession:
         self.setup: Setup = setup
         self._most = setup.tasks.rules.most
         self._keeps = setup.tasks.keeps
+        self._subscriptions = setup.subscriptions
         self._begin()
 
     def _begin(self) -> None:
@@ -127,8 +129,14 @@ class AsyncSession:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def put(self, new: NewMessage, connection: object | None = None) -> Sent:
-        """Send a message. Raises Exists if it says so and another one has its key, QueueFull if its topic is full."""
+    async def put(self, new: NewMessage, connection: object | None = None, *, told: bool = False) -> Sent:
+        """Send a message. Raises Exists if it says so and another one has its key, QueueFull if its topic is full.
+
+        `told`: subscribers are, around this.
+        """
+        if self._subscriptions.sends and not told:
+            with around_sends(self._subscriptions, [new], self.setup.now_ms):
+                return await self.put(new, connection, told=True)
         opened = await self.open()
         if opened.takes_less:
             refuse(self.setup, [new])
@@ -196,15 +204,22 @@ class AsyncSession:
             refuse(self.setup, [new])
         if DEPENDS in new.headers:
             raise BadOption("A send in the background can't wait for others: leave depends_on= out, or use send().")
-        self.setup.later.put(new)
+        if self._subscriptions.sends:
+            with around_sends(self._subscriptions, [new], self.setup.now_ms):
+                self.setup.later.put(new)
+        else:
+            self.setup.later.put(new)
 
     async def put_many(
-        self, new: Sequence[NewMessage], connection: object | None = None, *, wait: float | None = None
+        self, new: Sequence[NewMessage], connection: object | None = None, *, wait: float | None = None, told: bool = False
     ) -> list[Sent]:
         """Send messages of one topic in parts of 1,000. Raises PartlySent when a later part fails.
 
-        If their topic may be full: all or none, or with `wait` in parts that there is room for.
+        If their topic may be full: all or none, or with `wait` in parts that there is room for. `told` as in `put`.
         """
+        if new and self._subscriptions.sends and not told:
+            with around_sends(self._subscriptions, new, self.setup.now_ms):
+                return await self.put_many(new, connection, wait=wait, told=True)
         opened = await self.open()
         if opened.takes_less:
             refuse(self.setup, new)

@@ -4,8 +4,8 @@ import asyncio
 import inspect
 import os
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from inspect import CO_COROUTINE
 from types import FunctionType
@@ -17,7 +17,9 @@ from bide.engines.base import Ref
 from bide.errors import BadOption, BideError
 from bide.logs import Log
 from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.around import MessagesHandling, SubscribersAround
 from bide.queue.deliveries import internals, running
+from bide.queue.events import UNHEARD, EndedAs, Subscriptions
 from bide.queue.run.message import Handling
 from bide.queue.run.threads import end_fork
 from bide.queue.run.timeout import LoopWatch, MovedWatch
@@ -53,9 +55,11 @@ class Handlers:
         watch: LoopWatch | MovedWatch,
         ending: Callable[[], bool],
         *,
+        subscriptions: Subscriptions = UNHEARD,
         by_chance: bool = True,
     ) -> None:
         """Not `by_chance`: waits aren't spread, so that they can be foreseen."""
+        self._subscriptions = subscriptions
         self._run_in_thread = in_thread
         self._middleware = tuple(reversed(middleware))
         self._watch = watch
@@ -63,8 +67,10 @@ class Handlers:
         self._by_chance = by_chance
         self.owner: int = os.getpid()
 
-    def call(self, handling: Handling) -> Awaitable[None]:
-        """Begin to call its handler: the rest is to be awaited."""
+    def call(self, handling: Handling, *, told: bool = False) -> Awaitable[None]:
+        """Begin to call its handler: the rest is to be awaited. `told`: subscribers are, around this."""
+        if self._subscriptions.handles and not told:
+            return self._told(handling)
         task, arguments = handling.task, handling.given
         if self._middleware:
             return self._inside(handling)
@@ -85,7 +91,7 @@ class Handlers:
 
     def quick(self, handling: Handling) -> Coroutine[Any, Any, None] | None:
         """The handler's coroutine; none if there is something else to do."""
-        if handling.given is None or handling.why is not None:
+        if handling.given is None or handling.why is not None or self._subscriptions.handles:
             return None
         running.set(handling.present)
         try:
@@ -97,10 +103,11 @@ class Handlers:
     def raised_here(self, handling: Handling) -> BaseException | None:
         """Call a sync handler in the caller's thread, without middleware: what it raised."""
         try:
-            arguments = handling.arguments()
-            self._begins(handling)
-            handling.task.call(arguments)
-            self.returned(handling)
+            if self._subscriptions.handles:
+                with self._around(handling):
+                    self._call_here(handling)
+            else:
+                self._call_here(handling)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -108,6 +115,43 @@ class Handlers:
         finally:
             handling.silence()
         return None
+
+    def _call_here(self, handling: Handling) -> None:
+        arguments = handling.arguments()
+        self._begins(handling)
+        handling.task.call(arguments)
+        self.returned(handling)
+
+    async def _told(self, handling: Handling) -> None:
+        with self._around(handling):
+            await self.call(handling, told=True)
+            self.returned(handling)
+
+    @contextmanager
+    def _around(self, handling: Handling) -> Iterator[None]:
+        """What subscribers do around a handler. Before they are left it is decided what becomes of its messages."""
+        members = [each for each, _ in handling.each(None)]
+        event = MessagesHandling(handling.topic, handling.task.name, [(each.claimed, each.now) for each in members])
+        with SubscribersAround(self._subscriptions, "handling", event):
+            error: BaseException | None = None
+            try:
+                yield
+            except BaseException as by:
+                error = by
+                raise
+            finally:
+                event.outcomes = self._decide(handling, error)
+                error = None  # its traceback leads back to this frame
+
+    def _decide(self, handling: Handling, error: BaseException | None) -> list[EndedAs | None]:
+        """What becomes of messages, of which `became` is asked later. A backoff of the user is called once."""
+        ends: list[EndedAs | None] = []
+        if isinstance(error, KeyboardInterrupt | GeneratorExit):  # no end of the handler's own
+            return [None for _ in handling.each(None)]
+        for each, why in handling.each(None if error is None else readable(error)):
+            became, _ = each.decided = self.became(each, why)
+            ends.append(None if each.ended else _end_of(each, became))
+        return ends
 
     def returned(self, handling: Handling) -> None:
         """Its handler has returned."""
@@ -127,6 +171,9 @@ class Handlers:
 
     def became(self, handling: Handling, error: BaseException | None) -> tuple[Outcome | None, BaseException | None]:
         """What the engine is to be told, and what there is to say of it; None when the lease was lost."""
+        if handling.decided is not None:
+            decided, handling.decided = handling.decided, None  # its error leads back to the message
+            return decided
         if not self.here():
             end_fork(error)
         if error is None:
@@ -278,6 +325,16 @@ def failed(handling: Handling, error: BaseException, *, by_chance: bool = True) 
         if handling.why == "timeout":
             error = _overtime(handling)
     return outcome(error, handling.task, delivery.attempt, internals(delivery).tried_ms, by_chance=by_chance), error
+
+
+def _end_of(handling: Handling, became: Outcome | None) -> EndedAs:
+    """As events tell it."""
+    if became is None:
+        return "lost"
+    if became.verdict == "retry":
+        delivery = handling.delivery
+        return "dead" if became.buries(delivery.attempt, delivery.max_attempts) else "retried"
+    return "released" if became.verdict == "release" else became.verdict
 
 
 def _reason(handling: Handling, became: Outcome) -> str | None:

@@ -64,6 +64,7 @@ class Handling:
     doomed: Outcome | None = None  # its last attempt killed its process: it is buried, and never released
     places: Places | None = None  # in the gates of its task
     batch: "Batch | None" = None  # that it is handled in
+    decided: tuple[Outcome | None, BaseException | None] | None = None  # what becomes of it, where subscribers were told
     expired: bool = False  # it is told that it should stop
     known: Claimed | None = None  # what was claimed, once somebody has asked for that
     at_work: float | None = None  # since when, by time.monotonic(), if somebody listens to events

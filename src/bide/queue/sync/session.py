@@ -12,6 +12,7 @@ from bide.engines.base import End, Ended, Move, NewMessage, Ref
 from bide.engines.registry import Guarded
 from bide.engines.sync import Engine
 from bide.errors import BadOption, BideError, ConfigError, Exists, Unavailable, Unsupported
+from bide.queue.around import around_sends
 from bide.queue.deliveries import DEPENDS, depends_on
 from bide.queue.envelope import held, info
 from bide.queue.event_loops import Affinity
@@ -32,6 +33,7 @@ class Session:
         self.setup: Setup = setup
         self._most = setup.tasks.rules.most
         self._keeps = setup.tasks.keeps
+        self._subscriptions = setup.subscriptions
         self._begin()
 
     def _begin(self) -> None:
@@ -127,8 +129,14 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def put(self, new: NewMessage, connection: object | None = None) -> Sent:
-        """Send a message. Raises Exists if it says so and another one has its key, QueueFull if its topic is full."""
+    def put(self, new: NewMessage, connection: object | None = None, *, told: bool = False) -> Sent:
+        """Send a message. Raises Exists if it says so and another one has its key, QueueFull if its topic is full.
+
+        `told`: subscribers are, around this.
+        """
+        if self._subscriptions.sends and not told:
+            with around_sends(self._subscriptions, [new], self.setup.now_ms):
+                return self.put(new, connection, told=True)
         opened = self.open()
         if opened.takes_less:
             refuse(self.setup, [new])
@@ -196,13 +204,22 @@ class Session:
             refuse(self.setup, [new])
         if DEPENDS in new.headers:
             raise BadOption("A send in the background can't wait for others: leave depends_on= out, or use send().")
-        self.setup.later.put(new)
+        if self._subscriptions.sends:
+            with around_sends(self._subscriptions, [new], self.setup.now_ms):
+                self.setup.later.put(new)
+        else:
+            self.setup.later.put(new)
 
-    def put_many(self, new: Sequence[NewMessage], connection: object | None = None, *, wait: float | None = None) -> list[Sent]:
+    def put_many(
+        self, new: Sequence[NewMessage], connection: object | None = None, *, wait: float | None = None, told: bool = False
+    ) -> list[Sent]:
         """Send messages of one topic in parts of 1,000. Raises PartlySent when a later part fails.
 
-        If their topic may be full: all or none, or with `wait` in parts that there is room for.
+        If their topic may be full: all or none, or with `wait` in parts that there is room for. `told` as in `put`.
         """
+        if new and self._subscriptions.sends and not told:
+            with around_sends(self._subscriptions, new, self.setup.now_ms):
+                return self.put_many(new, connection, wait=wait, told=True)
         opened = self.open()
         if opened.takes_less:
             refuse(self.setup, new)

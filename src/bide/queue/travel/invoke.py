@@ -160,7 +160,8 @@ def _watch(setup: Setup, tell: Callable[..., object]) -> MovedWatch:
 
 
 def _handlers(setup: Setup, watch: MovedWatch) -> Handlers:
-    return Handlers(_in_new_thread, setup.middleware, watch, lambda: False, by_chance=False)
+    told = setup.subscriptions
+    return Handlers(_in_new_thread, setup.middleware, watch, lambda: False, subscriptions=told, by_chance=False)
 
 
 def _in_new_thread(work: Callable[[], object]) -> "asyncio.Future[None]":
