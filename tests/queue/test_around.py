@@ -104,6 +104,27 @@ def clock_in(clock: ManualClock, seconds: int) -> Any:
     return datetime.datetime.fromtimestamp(clock.now_ns() / 1e9 + seconds, datetime.UTC)
 
 
+async def test_it_is_told_the_answers_of_the_engine(queue: Any) -> None:
+    events: list[MessagesSending] = []
+
+    class Keeps:
+        def sending(self, event: MessagesSending) -> None:
+            assert event.sent is None
+            events.append(event)
+
+    queue.events.subscribe(Keeps())
+    one = await queue.send("t", 1, key="k")
+    same = await queue.send("t", 1, key="k")
+    many = await queue.send_many("t", [1, 2])
+    getattr(queue, "inner", queue).later("t", 1)
+    with pytest.raises(Exists):
+        await queue.send("t", 1, key="k", if_exists="error")
+    await queue.flush()
+
+    assert [each.sent for each in events] == [[one], [same], many, None, None]
+    assert same.outcome == "kept"
+
+
 async def test_the_senders_own_headers_stay_as_they_are(queue: Any) -> None:
     class Overwrites:
         def sending(self, event: MessagesSending) -> None:
@@ -423,3 +444,20 @@ def test_around_alone_makes_no_event_after_the_fact() -> None:
         subscriptions: Any = queue.session.setup.subscriptions
         assert subscriptions.sends
         assert not subscriptions.heard
+
+
+async def test_a_later_attempt_knows_how_long_ago_the_first_began(queue: Any, clock: ManualClock) -> None:
+    tried: list[Any] = []
+
+    class Tried:
+        def begun(self, event: Any) -> None:
+            tried.extend((each.attempt, each.tried) for each in event.messages)
+
+    queue.events.subscribe(Tried())
+    await queue.send("t", 1)
+    for seconds in (5, 60, 0):
+        [delivery] = await queue.receive("t")
+        await delivery.retry(delay=seconds)
+        clock.advance(seconds)
+
+    assert tried == [(1, 0.0), (2, 5.0), (3, 65.0)]

@@ -10,6 +10,7 @@ from bide.engines.base import Claimed, NewMessage
 from bide.errors import BadOption
 from bide.queue.events import EndedAs, MessagePart, Subscriptions, part_of
 from bide.queue.subscription import Kind, Subscription
+from bide.types import Sent
 
 
 class SendingPart(NamedTuple):
@@ -20,13 +21,17 @@ class SendingPart(NamedTuple):
 
 
 class MessagesSending:
-    """Messages of a topic are about to be sent."""
+    """Messages of a topic are about to be sent.
 
-    __slots__ = ("_new", "_now_ms", "_parts", "count", "topic")
+    sent: once the engine has accepted them, its answers, in their order. None before, and of `later`.
+    """
+
+    __slots__ = ("_new", "_now_ms", "_parts", "count", "sent", "topic")
 
     def __init__(self, new: Sequence[NewMessage], now_ms: Callable[[], int]) -> None:
         self.topic: str = new[0].topic
         self.count: int = len(new)
+        self.sent: Sequence[Sent] | None = None
         self._new = new
         self._now_ms = now_ms
         self._parts: Sequence[SendingPart] | None = None
@@ -90,9 +95,10 @@ class MessagesHandling:
 class SubscribersAround:
     """Subscribers are told before and after. What they raise harms nobody, and they can't swallow what is raised within."""
 
-    def __init__(self, subscriptions: Subscriptions, kind: Kind, event: MessagesSending | MessagesHandling) -> None:
+    def __init__(self, subscriptions: Subscriptions, event: MessagesSending | MessagesHandling) -> None:
+        kind: Kind = "sending" if isinstance(event, MessagesSending) else "handling"
         self._subscriptions = subscriptions
-        self._kind: Kind = kind
+        self._kind = kind
         self._event = event
         self._entered: list[tuple[Subscription, Any]] = []
 
@@ -116,11 +122,6 @@ class SubscribersAround:
         finally:
             if self._entered:
                 self.__exit__(kind, error, trace)
-
-
-def around_sends(subscriptions: Subscriptions, new: Sequence[NewMessage], now_ms: Callable[[], int]) -> SubscribersAround:
-    """Around a send of messages, of one topic."""
-    return SubscribersAround(subscriptions, "sending", MessagesSending(new, now_ms))
 
 
 def _enter(subscription: Subscription, kind: Kind, event: MessagesSending | MessagesHandling) -> Any:

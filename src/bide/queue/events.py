@@ -26,6 +26,7 @@ class MessagePart(NamedTuple):
     lateness: float | None = None  # seconds from its due time to this delivery
     seconds: float | None = None  # that its handler has taken; elsewhere, that its receiver has had it
     error: str | None = None  # of a message that has ended as retried or dead
+    tried: float | None = None  # seconds from its first attempt to this delivery, 0 in the first; Snooze counts as one here
 
 
 class MessagesSent:
@@ -139,8 +140,8 @@ Event: TypeAlias = MessagesSent | MessagesBegun | MessagesEnded | CallFailed | E
 
 def part_of(claimed: Claimed, now: int) -> MessagePart:
     """Of a message that was delivered. `now`: by the engine's clock, when it was handed out."""
-    late = (now - claimed.due) / 1000
-    return MessagePart(claimed.id, claimed.key, claimed.headers, claimed.due, claimed.attempt, late)
+    late, tried = now - claimed.due, 0 if claimed.began is None else now - claimed.began
+    return MessagePart(claimed.id, claimed.key, claimed.headers, claimed.due, claimed.attempt, late / 1000, tried=tried / 1000)
 
 
 _BY_VERDICT: Mapping[str, EndedAs] = {"done": "done", "retry": "retried", "release": "released", "dead": "dead"}

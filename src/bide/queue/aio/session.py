@@ -16,7 +16,7 @@ from bide.queue.aio.opened import AsyncOpened, cancel_many
 from bide.queue.aio.parts import may_be_stored, put_as_room_comes, put_in_parts, put_with_room
 from bide.queue.aio.receive import AsyncReceiver
 from bide.queue.aio.results import askable
-from bide.queue.around import around_sends
+from bide.queue.around import MessagesSending, SubscribersAround
 from bide.queue.deliveries import DEPENDS, depends_on
 from bide.queue.envelope import held, info
 from bide.queue.event_loops import AsyncAffinity
@@ -135,8 +135,11 @@ class AsyncSession:
         `told`: subscribers are, around this.
         """
         if self._subscriptions.sends and not told:
-            with around_sends(self._subscriptions, [new], self.setup.now_ms):
-                return await self.put(new, connection, told=True)
+            event = MessagesSending([new], self.setup.now_ms)
+            with SubscribersAround(self._subscriptions, event):
+                sent = await self.put(new, connection, told=True)
+                event.sent = [sent]
+                return sent
         opened = await self.open()
         if opened.takes_less:
             refuse(self.setup, [new])
@@ -205,7 +208,7 @@ class AsyncSession:
         if DEPENDS in new.headers:
             raise BadOption("A send in the background can't wait for others: leave depends_on= out, or use send().")
         if self._subscriptions.sends:
-            with around_sends(self._subscriptions, [new], self.setup.now_ms):
+            with SubscribersAround(self._subscriptions, MessagesSending([new], self.setup.now_ms)):
                 self.setup.later.put(new)
         else:
             self.setup.later.put(new)
@@ -218,8 +221,10 @@ class AsyncSession:
         If their topic may be full: all or none, or with `wait` in parts that there is room for. `told` as in `put`.
         """
         if new and self._subscriptions.sends and not told:
-            with around_sends(self._subscriptions, new, self.setup.now_ms):
-                return await self.put_many(new, connection, wait=wait, told=True)
+            event = MessagesSending(new, self.setup.now_ms)
+            with SubscribersAround(self._subscriptions, event):
+                event.sent = every = await self.put_many(new, connection, wait=wait, told=True)
+                return every
         opened = await self.open()
         if opened.takes_less:
             refuse(self.setup, new)

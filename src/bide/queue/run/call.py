@@ -132,7 +132,7 @@ class Handlers:
         """What subscribers do around a handler. Before they are left it is decided what becomes of its messages."""
         members = [each for each, _ in handling.each(None)]
         event = MessagesHandling(handling.topic, handling.task.name, [(each.claimed, each.now) for each in members])
-        with SubscribersAround(self._subscriptions, "handling", event):
+        with SubscribersAround(self._subscriptions, event):
             error: BaseException | None = None
             try:
                 yield
