@@ -240,11 +240,11 @@ class Events:
         """Call the methods of an object for events from now on: those of `sent`, `begun`, `ended`, `failed`, `called`,
         `sending` and `handling` that it has.
 
-        Each takes one event: MessagesSent, MessagesBegun, MessagesEnded, CallFailed or EngineCalled after the fact, in the thread or event
-        loop that has called the engine; MessagesSending before a send and MessagesHandling before the call of a handler, in the
-        context of the sender and of the handler. These two may return a context manager, which is left when that has ended. A
-        method must be quick, must not wait, and may be called by several threads. If it raises, this is logged once, and
-        nothing else changes.
+        Each takes one event: MessagesSent, MessagesBegun, MessagesEnded, CallFailed or EngineCalled after the fact, in the
+        thread or event loop that has called the engine; MessagesSending before a send and MessagesHandling before the call of a
+        handler, in the context of the sender and of the handler. These two may return a context manager, which is left when
+        that has ended. A method must be quick, must not wait, and may be called by several threads. If it raises, this is
+        logged once, and nothing else changes.
 
         Raises BadOption for an object with none of these methods, or with an async one.
         """
