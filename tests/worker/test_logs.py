@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bide.cli.worker.health import JsonFormatter, Text
+from bide.cli.worker.log import JsonFormatter, Text
 from tests.worker.processes import Running, Shop, open_shop, until
 
 HANDLERS = r"""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 import bide
 from bide.cli.exits import Exit
 from bide.cli.output import note
-from bide.cli.worker import health
+from bide.cli.worker import health, log
 from bide.cli.worker.load import WorkerOptions, check_processes, check_slots, load_target, make_worker, reloaded
 from bide.core.formats import plural
 from bide.logs import Log
@@ -38,9 +38,9 @@ def run(options: WorkerOptions) -> int:
     supervised = options.claim_log is not None
     lifeline = None if options.lifeline is None else Lifeline(options.lifeline, _leave if supervised else _terminate)
     if options.log_format == "json":
-        health.configure(options.log_format, options.log_level)  # also for what modules log while they are imported
+        log.configure(options.log_format, options.log_level)  # also for what modules log while they are imported
     loaded = load_target(options)
-    health.configure(options.log_format, options.log_level)
+    log.configure(options.log_format, options.log_level)
     found = make_worker(options, loaded)
     found.cancelled = _die
     if lifeline is not None and supervised:
