@@ -41,6 +41,19 @@ async def leaves():
 """
 
 
+SPANS = r"""
+from opentelemetry import trace
+
+@queue.task("traced")
+async def traced():
+    span = trace.NonRecordingSpan(trace.SpanContext(0xab, 0xcd, is_remote=False))
+    with trace.use_span(span):
+        logging.getLogger("shop").info("inside")
+    logging.getLogger("shop").info("outside")
+    say("traced")
+"""
+
+
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Shop]:
     with open_shop(tmp_path) as made:
@@ -100,14 +113,43 @@ def test_the_level_decides_what_is_worth_a_line(shop: Shop, level: str, seen: bo
     assert ("quiet" in worker.err) is seen
 
 
-def test_a_module_that_logs_its_own_way_is_left_alone_unless_json_is_asked_for(shop: Shop) -> None:
-    shop.write(HANDLERS + "logging.basicConfig(format='MINE %(message)s', level='INFO', stream=sys.stderr)\n")
-    for arguments in ((), ("--log-format", "json")):
-        shop.queue.send("says")
-        worker = shop.start(*arguments)
-        shop.said("says", count=len(arguments) // 2 + 1)
-        assert worker.stop()[0] == 0
-        assert ("MINE two" in worker.err) is (not arguments)
+OWN = "logging.basicConfig(format='MINE %(message)s', level='INFO', stream=sys.stderr)\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), None),
+        (("--log-format", "json"), "--log-format json is left out."),
+        (("--log-level", "debug"), "--log-level debug is left out."),
+        (
+            ("--log-format", "json", "--log-level", "error", "--processes", "1"),
+            "--log-format json and --log-level error are left out.",
+        ),
+    ],
+    ids=["nothing asked", "json", "a level", "both, supervised"],
+)
+def test_a_module_that_logs_its_own_way_is_left_alone(shop: Shop, options: tuple[str, ...], said: str | None) -> None:
+    """Whatever is asked for; then the command says once what it leaves out."""
+    shop.write(HANDLERS + OWN)
+    shop.queue.send("says")
+    worker = shop.start(*options)
+    shop.said("says")
+    assert worker.stop()[0] == 0
+    assert "MINE two" in worker.err
+    assert "MINE The worker has stopped" in worker.err
+    told = [line for line in worker.err.splitlines() if "has set up logging itself" in line]
+    assert told == ([] if said is None else [f"bide: your program has set up logging itself, so {said}"])
+
+
+def test_what_modules_log_while_they_are_imported_is_json_too(shop: Shop) -> None:
+    shop.write(HANDLERS + "logging.getLogger('shop').warning('early')\n")
+    shop.queue.send("says")
+    worker = shop.start("--log-format", "json")
+    shop.said("says")
+    assert worker.stop()[0] == 0
+    [early] = [line for line in worker.err.splitlines() if "early" in line]
+    assert json.loads(early)["message"] == "early"
 
 
 def test_messages_without_a_handler_are_named(shop: Shop) -> None:
@@ -117,9 +159,46 @@ def test_messages_without_a_handler_are_named(shop: Shop) -> None:
     assert worker.stop()[0] == 0
 
 
+@pytest.mark.parametrize("options", [(), ("--processes", "1")], ids=["alone", "supervised"])
+def test_lines_in_a_span_of_opentelemetry_have_its_ids(shop: Shop, options: tuple[str, ...]) -> None:
+    shop.write(HANDLERS + SPANS)
+    shop.queue.send("traced")
+    worker = shop.start("--log-format", "json", *options)
+    shop.said("traced")
+    assert worker.stop()[0] == 0
+    told = {each["message"]: each for each in objects(worker)}
+    inside = told["inside"]
+    assert (inside["trace_id"], inside["span_id"]) == ("0" * 30 + "ab", "0" * 14 + "cd")
+    assert not {"trace_id", "span_id"} & told["outside"].keys()
+
+
+def test_opentelemetry_is_not_imported_for_the_log(shop: Shop) -> None:
+    shop.write("""
+@queue.task("looks")
+async def looks():
+    say("looks", "opentelemetry" in sys.modules)
+""")
+    shop.queue.send("looks")
+    worker = shop.start("--log-format", "json")
+    [line] = shop.said("looks")
+    assert worker.stop()[0] == 0
+    assert line.words == ("looks", False)
+
+
 def record(message: str, error: BaseException | None = None) -> logging.LogRecord:
     exc_info = None if error is None else (type(error), error, None)
     return logging.LogRecord("shop", logging.ERROR, "shop.py", 1, message, (), exc_info)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(object(), None), ({1: object()}, None), (b"x", None), ([object(), "a"], ["a"]), ("\udc80", "\\udc80"), (1.5, 1.5)],
+)
+def test_an_attribute_of_the_programs_own_makes_no_line_unreadable(value: object, shown: object) -> None:
+    said = record("said")
+    said.topic = value
+    told = json.loads(JsonFormatter().format(said))
+    assert (told["message"], told.get("topic")) == ("said", shown)
 
 
 @pytest.mark.parametrize("text", ["\udc80", "\x00", "\u2028", "\x1b]0;title\x07", "Grüße 🎁", "\u202e", 'a "quote" \\'])

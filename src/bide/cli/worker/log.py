@@ -1,14 +1,16 @@
 """How `bide worker` logs: as text or as JSON, unless the user's program has set up logging itself."""
 
+import contextlib
 import logging
 import sys
 import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 from bide.cli.output import escaped, is_unicode, json_text
 
-_ABOUT = ("message_id", "topic", "attempt")
+_ABOUT = ("message_id", "message_ids", "topic", "attempt", "outcome", "seconds", "done", "failed", "given_back")
 
 
 class Text(logging.Formatter):
@@ -26,7 +28,9 @@ class Text(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """JSON: time, level, logger, process, message; message_id, topic, attempt and the traceback where there are any."""
+    """JSON: time, level, logger, process and message; then what is known of: what bide says of the message, the ids of
+    OpenTelemetry's current span, and the traceback.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         said: dict[str, Any] = {
@@ -36,10 +40,18 @@ class JsonFormatter(logging.Formatter):
             "process": record.process,
             "message": _encodable(record.getMessage()),
         }
-        said |= {name: value for name in _ABOUT if (value := getattr(record, name, None)) is not None}
+        said |= {name: value for name in _ABOUT if (value := _plain(getattr(record, name, None))) is not None}
+        said |= _span()
         if record.exc_info:
             said["traceback"] = _encodable(self.formatException(record.exc_info))
         return json_text(said, ascii_only=not is_unicode(sys.stderr))
+
+
+def _plain(value: object) -> object:
+    """What bide says of a message is of these types. An attribute of the same name may be the program's own: None of others."""
+    if isinstance(value, list):
+        return [_encodable(each) for each in value if isinstance(each, str)]
+    return _encodable(value) if isinstance(value, str) else value if isinstance(value, int | float) else None
 
 
 def _encodable(text: str) -> str:
@@ -47,19 +59,63 @@ def _encodable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def configure(log_format: str, level: str) -> None:
-    """Log to standard error. If a user's module has set up logging, that is kept, unless JSON is asked for."""
+def _span() -> dict[str, str]:
+    """Of OpenTelemetry, where the program uses it: it is not imported for a log line."""
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return {}
+    try:
+        span = trace.get_current_span().get_span_context()
+        return {"trace_id": f"{span.trace_id:032x}", "span_id": f"{span.span_id:016x}"} if span.is_valid else {}
+    except Exception:  # it is still being imported, or a tracer of the program's own fails: the line is worth more than its ids
+        return {}
+
+
+@contextlib.contextmanager
+def importing(log_format: str) -> Iterator[None]:
+    """While the user's modules are imported, which may set up logging: until then there is no handler that would stop them.
+
+    Python prints warnings and errors that have no handler: with this, as JSON if that is asked for.
+    """
+    usual = logging.lastResort
+    if log_format == "json":
+        logging.lastResort = _handler(log_format)
+        logging.lastResort.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.lastResort = usual
+
+
+def configure(log_format: str, level: str) -> str | None:
+    """Log to standard error, unless the user's program has set up logging: then nothing is changed. What to say of that."""
     root = logging.getLogger()
-    if root.handlers and log_format == "text":
-        return
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if log_format == "json" else Text())
-    root.handlers[:] = [handler]
+    if root.handlers:
+        return _left_out(log_format, level)
+    root.addHandler(_handler(log_format))
     root.setLevel(level.upper())
-    logging.getLogger("aiormq").setLevel(logging.CRITICAL)  # it logs lost connections with tracebacks, and bide tells of them
+    if not logging.getLogger("aiormq").level:
+        logging.getLogger("aiormq").setLevel(
+            logging.CRITICAL
+        )  # it logs lost connections with tracebacks, and bide tells of them
     if log_format == "json":  # Python's own warnings and tracebacks would not be JSON
         logging.captureWarnings(True)
         threading.excepthook = _log_thread_end
+    return None
+
+
+def _left_out(log_format: str, level: str) -> str | None:
+    asked = ["--log-format json"] * (log_format == "json") + [f"--log-level {level}"] * (level != "info")
+    if not asked:
+        return None
+    what = " and ".join(asked)
+    return f"bide: your program has set up logging itself, so {what} {'is' if len(asked) == 1 else 'are'} left out."
+
+
+def _handler(log_format: str) -> logging.Handler:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else Text())
+    return handler
 
 
 def _log_thread_end(ended: threading.ExceptHookArgs) -> None:

@@ -37,10 +37,11 @@ def run(options: WorkerOptions) -> int:
         return reloaded(lambda lifeline: options.command_line(reload=False, lifeline=lifeline))
     supervised = options.claim_log is not None
     lifeline = None if options.lifeline is None else Lifeline(options.lifeline, _leave if supervised else _terminate)
-    if options.log_format == "json":
-        log.configure(options.log_format, options.log_level)  # also for what modules log while they are imported
-    loaded = load_target(options)
-    log.configure(options.log_format, options.log_level)
+    with log.importing(options.log_format):
+        loaded = load_target(options)
+    left_out = log.configure(options.log_format, options.log_level)
+    if left_out is not None and not supervised:
+        note(left_out)
     found = make_worker(options, loaded)
     found.cancelled = _die
     if lifeline is not None and supervised:
