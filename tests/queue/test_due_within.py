@@ -19,7 +19,7 @@ def test_each_time_has_what_falls_due_within_it(queue: Queue) -> None:
         queue.send("mail", 1, delay=delay)
     queue.send_many("mail", [1, 2])  # these are due
     queue.send("news", 1, delay="4m")
-    within = ["1h", timedelta(minutes=1), 300, "1h"]  # in any order
+    within: list[Any] = ["1h", timedelta(minutes=1), 300, "1h"]  # in any order
     stats = queue.stats(due_within=within)
     assert list(stats.due_within) == [5, 2, 4, 5]
     assert {topic: list(each.due_within) for topic, each in stats.topics.items()} == {
