@@ -17,6 +17,9 @@ class Log:
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)
 
+    def at(self, level: int, text: str, *args: object, **more: Any) -> None:
+        self._say(level, text, args, more)
+
     def debug(self, text: str, *args: object, **more: Any) -> None:
         self._say(logging.DEBUG, text, args, more)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from bide import AsyncQueue, steps
+from bide.core.formats import span
 from bide.worker import Worker
 from tests.worker.processes import Shop, open_shop
 
@@ -52,9 +54,12 @@ async def test_a_stop_is_told_when_it_begins_and_with_counts_when_it_is_over(
         await slow.send()
         await begun.wait()
         assert not [text for text in caplog.messages if "stop" in text]
+    [stopped] = [each for each in caplog.records if "has stopped" in each.getMessage()]
+    done, failed, given_back, ran = (getattr(stopped, name) for name in ("done", "failed", "given_back", "seconds"))
+    assert (done, failed, given_back) == (1, 1, 1)
     assert [text for text in caplog.messages if "stop" in text] == [
         "The worker is stopping: running messages get up to 0.05 s. Running: 1.",
-        "The worker has stopped. Done: 1. Failed: 1. Given back to the queue: 1.",
+        f"The worker has stopped after {span(ran) or 'less than a second'}. Done: 1. Failed: 1. Given back to the queue: 1.",
     ]
 
 
@@ -68,4 +73,4 @@ def test_the_command_tells_it_after_a_signal(shop: Shop, options: tuple[str, ...
     assert code == 0
     assert "INFO" in worker.err
     assert "The worker is stopping: running messages get up to 0.1 s. Running: 1." in worker.err
-    assert "The worker has stopped. Done: 0. Failed: 0. Given back to the queue: 1." in worker.err
+    assert re.search(r"The worker has stopped after .+\. Done: 0\. Failed: 0\. Given back to the queue: 1\.", worker.err)

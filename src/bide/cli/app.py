@@ -10,7 +10,7 @@ from typing import Annotated, cast
 
 import typer
 
-import bide
+from bide import version
 from bide.cli import (
     adopt,
     dead,
@@ -42,7 +42,7 @@ app: typer.Typer = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"bide {bide.__version__}")
+        typer.echo(f"bide {version.exact()}")
         raise typer.Exit
 
 

@@ -145,6 +145,7 @@ class Internals:
     """
 
     ended: bool = False  # by one of the verbs, or because its lease was seen to be lost
+    verdict: Verdict | None = None  # with which it was last tried to end it
     ending: bool = False  # one of the verbs is on its way, and its answer will tell if the lease was lost
     expired: bool = False  # its handler is told that it should stop
     deadline: float | None = None  # in a handler: when its timeout has passed, by time.monotonic()
@@ -192,6 +193,7 @@ class Internals:
         claimed = self.claimed
         if verdict == "retry" and claimed.attempt >= self.most:  # the engine may know of more
             verdict = "dead"
+        self.verdict = verdict
         noted = None if self.at_work is None else Noted(claimed, self.now, time.monotonic() - self.at_work)
         if verdict == "done":
             return End(claimed.topic, claimed.id, claimed.token, verdict, noted=noted)

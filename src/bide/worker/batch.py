@@ -1,6 +1,7 @@
 """Messages that are handled together: one call of their handler, and an end for each."""
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 
 from bide.queue.deliveries import Raised
@@ -8,6 +9,7 @@ from bide.queue.run.call import Handlers, OnDeadStep, raised, runs
 from bide.queue.run.message import Batch, Handling, batches_of
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.outcome import RELEASED, Outcome
+from bide.worker.end_log import EndLog
 from bide.worker.log_lines import tell, tell_together
 from bide.worker.slots import Slots
 
@@ -67,6 +69,8 @@ class Batches:
         stopping: asyncio.Event,
         ended: Callable[..., None],
         freed: Callable[[], None],
+        *,
+        end_log: EndLog,
     ) -> None:
         """`ended` is told what becomes of a message, and `freed` is called when a place is free."""
         self._loop = asyncio.get_running_loop()
@@ -75,6 +79,7 @@ class Batches:
         self._thread_ready = thread_ready
         self._on_dead = on_dead
         self._slots = slots
+        self._end_log = end_log
         self._stopping = stopping
         self._ended = ended
         self._freed = freed
@@ -129,12 +134,14 @@ class Batches:
         error: BaseException | None = None
         try:
             if batch.why is None and not self._stopping.is_set() and (batch.task.is_async or self._thread_ready()):
+                began = time.monotonic()
                 try:
                     await self._handlers.call(batch)
                     self._handlers.returned(batch)
                 except BaseException as by:
                     error = raised(by, runner)
                 batch.silence()
+                batch.ends_work(began)
                 for place, (member, why) in enumerate(batch.each(error)):
                     outcome, errors[place] = self._handlers.became(member, why)
                     became[place] = await self._on_dead.told(member, outcome)
@@ -148,10 +155,10 @@ class Batches:
                     self._ended(member, became[place], by_itself=member.ended, raised=records.get(id(errors[place])))
                     member.batch = None
         if error is not None and len(members) > 1:
-            tell_together([each.delivery for each in members], became, errors)
+            tell_together(members, became, errors)
         else:
             for member, outcome, why in zip(members, became, errors, strict=True):
                 if why is not None:
-                    tell(member.delivery, outcome, why)
+                    tell(member, outcome, why, self._end_log.level)
         error = None  # from Python 3.12 on its traceback leads back to this frame
         errors.clear()

@@ -125,7 +125,8 @@ class Settler(Collector[Handling]):
         """The handler of a plain task has. What has returned by the loop's next turn is put together."""
         if not self.returned:
             self._loop.call_soon(self.gather)
-        handling.work_ends()
+        if handling.at_work is not None:
+            handling.ends_work(handling.at_work)
         self.returned.append(handling)
 
     def gather(self, mean: float | None = None) -> None:

@@ -1,11 +1,15 @@
 """What the log says of a message and its handler."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from bide.core.formats import plural
+from bide.core.formats import plural, span
+from bide.engines.base import Verdict
 from bide.logs import Log
 from bide.queue import AsyncDelivery
-from bide.queue.run.message import about, name
+from bide.queue.deliveries import internals
+from bide.queue.run.message import Handling, about, name
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.outcome import Bury, Outcome, Retry, Snooze
 from bide.raised import said
@@ -13,59 +17,109 @@ from bide.raised import said
 _log = Log("bide.worker")
 
 
-def tell(delivery: AsyncDelivery, became: Outcome | None, error: BaseException) -> None:
+def tell(handling: Handling, became: Outcome | None, error: BaseException, level: int = logging.DEBUG) -> None:
+    """An attempt has failed, or was no attempt. `level`: of what is as it should be."""
+    delivery = handling.delivery
     if isinstance(error, Unread):
         if became is not None and became.verdict == "release":
             text, wait = "%s waits for another release of its task, and is tried again in %g s: %s", became.delay / 1000
-            _log.warning(text, name(delivery), wait, error, extra=about(delivery))
+            _log.warning(text, name(delivery), wait, error, extra=about(delivery) | {"outcome": "released"})
         else:
-            _log.error("%s is buried: %s", name(delivery), error, extra=about(delivery))
+            _log.error("%s is buried: %s", name(delivery), error, extra=about(delivery) | {"outcome": "dead"})
     elif became is not None and became.verdict == "release":
-        _log.debug("%s: %s", name(delivery), said(error), extra=about(delivery))
-    elif became is not None and isinstance(error, Bury | Retry | Snooze):
-        _tell_asked(delivery, became)
+        text, wait = "%s was put off in %s, and comes back in %g s: %s", became.delay / 1000
+        _log.at(level, text, name(delivery), _attempt(handling), wait, said(error), extra=_about(handling, "released"))
     else:
-        attempt = f"{delivery.attempt} of {delivery.max_attempts}"
-        _log.error("%s failed in attempt %s", name(delivery), attempt, exc_info=error, extra=about(delivery))
+        _tell_failed(handling, became, error)
 
 
-def tell_together(
-    deliveries: Sequence[AsyncDelivery], became: Sequence[Outcome | None], errors: Sequence[BaseException | None]
-) -> None:
-    """A batch ended with one error for all of its messages: it is told once, with what becomes of how many."""
-    ends = [(delivery, end, error) for delivery, end, error in zip(deliveries, became, errors, strict=True) if error and end]
-    if not ends:
-        return
-    buried = sum(end.buries(delivery.attempt, delivery.max_attempts) for delivery, end, _ in ends)
-    delivery, _, error = ends[0]
-    asked = isinstance(error, Bury | Retry | Snooze)
-    say = _log.error if not asked else _log.warning if buried else _log.info
+def _tell_failed(handling: Handling, became: Outcome | None, error: BaseException) -> None:
+    """If the handler has said itself what is to become of its message, nobody needs to see where it said so."""
+    delivery = handling.delivery
+    asked = became is not None and isinstance(error, Bury | Retry | Snooze)
+    if became is None:
+        outcome, then, say = "lost", "what becomes of it is not known here", _log.error
+    elif became.buries(delivery.attempt, delivery.max_attempts):
+        outcome, then, say = "dead", "is buried", _log.warning if asked else _log.error
+    else:
+        outcome, then, say = "retried", f"is tried again in {became.delay / 1000:g} s", _log.info if asked else _log.error
+    said_so, reason = (", as its handler asked", f": {became.error}") if asked and became is not None else ("", "")
     say(
-        "The handler of %s of %s %s for all of them, and %d of them are buried%s",
-        plural(len(ends), "message"),
-        delivery.topic,
-        "asked" if asked else "failed",
-        buried,
-        f": {said(error)}" if asked else "",
+        "%s failed in %s%s, and %s%s",
+        name(delivery),
+        _attempt(handling),
+        said_so,
+        then,
+        reason,
         exc_info=None if asked else error,
-        extra={"topic": delivery.topic, "message_ids": [each.id for each, _, _ in ends]},
+        extra=_about(handling, outcome),
     )
 
 
-def _tell_asked(delivery: AsyncDelivery, became: Outcome) -> None:
-    """The handler has said itself what is to become of its message: nobody needs to see where it said so."""
-    if became.verdict == "dead":
-        _log.warning("%s is buried, as its handler asked: %s", name(delivery), became.error, extra=about(delivery))
-    elif delivery.attempt >= delivery.max_attempts:
-        _log.warning("%s is buried after its last attempt: %s", name(delivery), became.error, extra=about(delivery))
-    else:
-        _log.info(
-            "%s is tried again in %g s, as its handler asked: %s",
-            name(delivery),
-            became.delay / 1000,
-            became.error,
-            extra=about(delivery),
-        )
+def tell_done(handling: Handling, level: int) -> None:
+    claimed = handling.claimed
+    _log.at(level, "%s is done in %s", name(claimed), _attempt(handling), extra=_about(handling, "done"))
+
+
+def tell_given_back(handling: Handling, level: int) -> None:
+    """The worker stops before its handler has ended."""
+    text = "%s was given back in %s, because the worker stops"
+    _log.at(level, text, name(handling.claimed), _attempt(handling), extra=_about(handling, "released"))
+
+
+def tell_by_itself(handling: Handling, level: int) -> None:
+    """Its handler has called a verb of the delivery."""
+    text, outcome = _BY_VERDICT[internals(handling.delivery).verdict or "done"]
+    level = max(level, {"retried": logging.INFO, "dead": logging.WARNING}.get(outcome, level))
+    _log.at(level, text, name(handling.delivery), _attempt(handling), extra=_about(handling, outcome))
+
+
+_BY_VERDICT: Mapping[Verdict, tuple[str, str]] = {
+    "done": ("%s is done in %s, as its handler said", "done"),
+    "retry": ("%s failed in %s, as its handler said, and is tried again", "retried"),
+    "release": ("%s was put off in %s, as its handler said", "released"),
+    "dead": ("%s failed in %s, as its handler said, and is buried", "dead"),
+}
+
+
+def _attempt(handling: Handling) -> str:
+    """Which attempt it was, and how long its handler took, if that was called."""
+    took = "" if not handling.worked else f" after {handling.worked:.3f} s"
+    return f"attempt {handling.claimed.attempt} of {handling.most}{took}"
+
+
+def _about(handling: Handling, outcome: str) -> dict[str, Any]:
+    """For structured logs."""
+    took = {"seconds": round(handling.worked, 6)} if handling.worked else {}
+    return about(handling.claimed) | {"outcome": outcome} | took
+
+
+def tell_together(
+    handlings: Sequence[Handling], became: Sequence[Outcome | None], errors: Sequence[BaseException | None]
+) -> None:
+    """A batch ended with one error for all of its messages: it is told once, with what becomes of how many."""
+    ends = [(each, end, error) for each, end, error in zip(handlings, became, errors, strict=True) if error and end]
+    if not ends:
+        return
+    buried = sum(end.buries(each.delivery.attempt, each.delivery.max_attempts) for each, end, _ in ends)
+    first, _, error = ends[0]
+    asked = isinstance(error, Bury | Retry | Snooze)
+    say = _log.error if not asked else _log.warning if buried else _log.info
+    say(
+        "The handler of %s of %s %s for all of them after %.3f s, and %d of them are buried%s",
+        plural(len(ends), "message"),
+        first.topic,
+        "asked" if asked else "failed",
+        first.worked,
+        buried,
+        f": {said(error)}" if asked else "",
+        exc_info=None if asked else error,
+        extra={
+            "topic": first.topic,
+            "message_ids": [each.delivery.id for each, _, _ in ends],
+            "seconds": round(first.worked, 6),
+        },
+    )
 
 
 def tell_lost(delivery: AsyncDelivery, and_now: str) -> None:
@@ -102,6 +156,13 @@ def tell_stopping(running: int, grace: float) -> None:
     _log.info("The worker is stopping: running messages get up to %g s. Running: %d.", grace, running)
 
 
-def tell_stopped(done: int, failed: int, given_back: int) -> None:
-    """`failed`: attempts that failed. `given_back`: by this stop."""
-    _log.info("The worker has stopped. Done: %d. Failed: %d. Given back to the queue: %d.", done, failed, given_back)
+def tell_stopped(done: int, failed: int, given_back: int, seconds: float) -> None:
+    """`failed`: attempts that failed. `given_back`: by this stop. `seconds`: since it began to work."""
+    _log.info(
+        "The worker has stopped after %s. Done: %d. Failed: %d. Given back to the queue: %d.",
+        span(seconds) or "less than a second",
+        done,
+        failed,
+        given_back,
+        extra={"done": done, "failed": failed, "given_back": given_back, "seconds": round(seconds, 3)},
+    )

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, repeat
@@ -24,10 +25,11 @@ from bide.queue.run.threads import end_fork
 from bide.queue.setup import Setup
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, spent, unanswered
-from bide.queue.workers import Minutes, Work
+from bide.queue.workers import Minutes
 from bide.worker.batch import Batches
 from bide.worker.chores import Announcer
 from bide.worker.claim_log import ClaimLog, ClaimNames
+from bide.worker.end_log import EndLog
 from bide.worker.finish import ResultKeeper, Settler
 from bide.worker.leased import Common, Leased
 from bide.worker.log_lines import tell, tell_lost, tell_place_lost
@@ -54,6 +56,7 @@ class UnderWay:
         thread_ready: Callable[[], bool],
         stopping: asyncio.Event,
         in_sync: Callable[[AsyncDelivery], Delivery],
+        end_log: EndLog,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._heartbeat = opened.heartbeat
@@ -73,7 +76,9 @@ class UnderWay:
         self.given_back: int = 0  # since it was told to stop
         self.minutes: Minutes = Minutes()
         self._on_dead = OnDeadStep(_log, opened.engine)
-        self.batches: Batches = Batches(handlers, thread_ready, self._on_dead, slots, stopping, self.ended, self.room_changed)
+        self._end_log = end_log
+        gives = handlers, thread_ready, self._on_dead, slots, stopping, self.ended, self.room_changed
+        self.batches: Batches = Batches(*gives, end_log=end_log)
         self.settling: Settler = Settler(opened.engine, self._returned, self._settled)
         self.leaving: PlacesGivenBack = PlacesGivenBack(opened.engine)
         self.keeping: ResultKeeper = ResultKeeper(opened, setup.envelope, self.gives_way)
@@ -101,10 +106,6 @@ class UnderWay:
         """Any thread may ask."""
         return iter([each for taken in list(self._claims) for each in list(taken.handlings.values())])
 
-    def work(self, now: int) -> Work:
-        """What it does, to be told to others."""
-        return Work(Counter(map(_topic, self)), self.done, self.failed, self.minutes.until(now, self.done, self.failed))
-
     def ids(self) -> set[str]:
         return {each.claimed.id for each in self}
 
@@ -118,6 +119,8 @@ class UnderWay:
     def begin(self, read: Read, slot: int, until: int, doomed: Outcome | None = None) -> None:
         """Call the handlers of what one claim has brought, whose leases do not end before `until`; or bury all, if `doomed`."""
         taken, served = Leased(self._common, read, slot=slot, until=until), self._served
+        if self._end_log.times_each() and taken.at_work is None:
+            taken.at_work = time.monotonic()
         lot = taken.lot
         self.minutes.late(read.now - (lot.dues([0])[0] if lot is not None else read.messages[0].due))
         topics = lot.topics if lot is not None else list(map(_topic, read.messages))
@@ -238,6 +241,9 @@ class UnderWay:
     def gather(self, mean: float | None = None) -> None:
         self.settling.gather(mean)
 
+    def was_long(self, handling: Handling) -> None:
+        self._end_log.returned(handling, self._slices.began)
+
     def give_back(self, handling: Handling) -> None:
         self.ended(handling, RELEASED, by_itself=False)
 
@@ -248,11 +254,14 @@ class UnderWay:
         if error is not None:
             return False
         if handling.returned():
+            if self._end_log.timed:
+                handling.ends_work(self._slices.began)
             self.settling.returned.append(handling)
             return True
         if handling.why is not None:
             return False
         handling.runner = None
+        handling.ends_work(self._slices.began)
         self.ended(handling, DONE, by_itself=handling.ended)
         return True
 
@@ -263,6 +272,7 @@ class UnderWay:
         became: Outcome | None = RELEASED  # by Ctrl-C, which ends the loop: the message is given back with the rest
         error: BaseException | None = None
         try:
+            began = time.monotonic() if left is None else self._slices.began
             if left is not None or self._may_begin(handling):
                 try:
                     if isinstance(left, BaseException):
@@ -270,12 +280,15 @@ class UnderWay:
                     await (left or self._handlers.call(handling))
                     if self._handlers.here() and handling.returned():
                         plain = True
+                        if time.monotonic() - began >= self._end_log.slow:
+                            self._end_log.returned(handling, began)
                         self.settling.has_returned(handling)
                         return
                     if handling.deadline is not None:
                         self._handlers.returned(handling)
                 except BaseException as by:
                     error = raised(by, runner)
+                handling.ends_work(began)
                 became, error = self._handlers.became(handling, error)
                 if became is not DONE or handling.task.keep is not None:
                     became = await self._followed(handling, became)
@@ -289,7 +302,7 @@ class UnderWay:
                 handling.runner = None  # or the two would hold each other, and wait for the garbage collector
                 self.ended(handling, became, by_itself=handling.ended, raised=None if error is None else Raised(error))
         if error is not None:
-            tell(handling.delivery, became, error)
+            tell(handling, became, error, self._end_log.level)
             error = None  # from Python 3.12 on its traceback leads back to this frame
 
     def _may_begin(self, handling: Handling) -> bool:
@@ -312,11 +325,15 @@ class UnderWay:
         else:
             self._leave(handling)
         if became is None or by_itself:
-            self.done += by_itself
-            if not by_itself and self._subscriptions.heard:
+            if by_itself:
+                self.done += 1
+                self._end_log.by_itself(handling)
+            elif self._subscriptions.heard:
                 self._subscriptions.ended([internals(handling.delivery).end("release")], ["lost"])
             self._forget([handling])
         else:
+            if became is DONE:
+                self._end_log.done(handling)
             handling.end = handling.done() if became is DONE else internals(handling.delivery).end(*became, raised=raised)
             self.settling.put(handling)
         self.freed()
@@ -342,6 +359,7 @@ class UnderWay:
         """The engine has answered the ends of deliveries."""
         all_done = answers.count("done") == len(batch) and not any(map(_end, batch))  # as most are, of lots
         self.done += all_done * len(batch)
+        self._end_log.settled(batch, answers)
         for handling, answer in () if all_done else zip(batch, answers, strict=True):
             end = handling.end
             if answer == "lost":

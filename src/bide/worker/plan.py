@@ -24,6 +24,8 @@ class Plan(NamedTuple):
     grace: float
     middleware: tuple[Middleware, ...]
     claim_log: ClaimLog | None = None
+    slow: float = 1.0  # seconds of a handler that are worth a line of the log
+    log_messages: bool = False
     killed: tuple[Killed, ...] = ()  # to be buried here, before anything is claimed
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Coroutine, Iterable
 from functools import partial
 from typing import Any
@@ -26,10 +27,11 @@ from bide.queue.run.timeout import LoopWatch
 from bide.queue.sync.locks import leave
 from bide.queue.sync.session import Session
 from bide.queue.tasks.outcome import RELEASED, Outcome
-from bide.queue.workers import NEEDED
+from bide.queue.workers import NEEDED, Work
 from bide.worker.chores import Orphans, Relayer, Reporter
 from bide.worker.claim_log import ClaimNames, Health
 from bide.worker.claims import Claimer
+from bide.worker.end_log import EndLog
 from bide.worker.engine_trouble import reached
 from bide.worker.log_lines import tell, tell_stopped, tell_stopping, tell_unheeded
 from bide.worker.pipeline import UnderWay
@@ -103,7 +105,7 @@ def given_up(handling: Handling) -> Outcome | None:
         return RELEASED
     became, error = failed(handling, asyncio.CancelledError())
     if error is not None:
-        tell(handling.delivery, became, error)
+        tell(handling, became, error)
     return became
 
 
@@ -117,6 +119,12 @@ def left_over(under_way: Iterable[Handling]) -> list[End]:
             became = given_up(each)
             ends += [] if became is None else [internals(each.delivery).end(*became)]
     return ends
+
+
+def _work_of(under_way: UnderWay, now: int) -> Work:
+    """What is told to others."""
+    done, failed = under_way.done, under_way.failed
+    return Work(Counter(each.topic for each in under_way), done, failed, under_way.minutes.until(now, done, failed))
 
 
 class Service:
@@ -142,7 +150,7 @@ class Service:
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._until = 0.0  # by the loop's time: when grace is over
-        self._seen = time.monotonic()
+        self._began = self._seen = time.monotonic()
         self.stuck: bool = False  # a handler does not heed its timeout, and a supervisor is there to start anew
         self.begun: asyncio.Event = asyncio.Event()
         self.ended: asyncio.Event = asyncio.Event()
@@ -193,10 +201,11 @@ class Service:
             thread_ready=self._threads.ready,
             stopping=self._stopping,
             in_sync=self._in_sync,
+            end_log=EndLog(plan.slow, every=plan.log_messages or not plan.slow),
         )
         self._claiming = Claimer(opened, plan, self._slots, names, under_way, self._stopping)
         self._unhandled = Orphans(opened.engine, self._tasks, self._too_late)
-        self._reporter = Reporter(opened.engine, self._served, under_way.work)
+        self._reporter = Reporter(opened.engine, self._served, partial(_work_of, under_way))
         beside = [self._loop.create_task(each) for each in self._beside(opened)]
         self._relay = None if opened.outbox is None else Relayer(opened.outbox)
         self.begun.set()
@@ -321,8 +330,8 @@ class Service:
         await ending.see_through(AsyncApart(lambda: self._heartbeat.close(LAST_WORDS / 2)).done())
         if not await ending.see_through(self._close()):
             _log.warning("The engine does not let go: the worker ends without waiting for it.")
-        ends = self._under_way
-        await ending.see_through(AsyncApart(partial(tell_stopped, ends.done, ends.failed, ends.given_back)).done())
+        ends, ran = self._under_way, time.monotonic() - self._began
+        await ending.see_through(AsyncApart(partial(tell_stopped, ends.done, ends.failed, ends.given_back, ran)).done())
         if ending.cancelled:
             raise asyncio.CancelledError
 

@@ -65,6 +65,9 @@ class HandlerCalls(Protocol):
     def gather(self, mean: float | None = None) -> None:
         """What is over by now is told, all at once. `mean`: seconds that each of its handlers has taken, about."""
 
+    def was_long(self, handling: Handling) -> None:
+        """The slice was too long, by its last handler, which has returned: those before it were quick."""
+
     def give_back(self, handling: Handling) -> None:
         """It has not begun, and another worker may have it."""
 
@@ -85,7 +88,8 @@ class Slices:
         self._size = FIRST
         self._spare: Spare | None = None
         self._going = False
-        self._began = 0.0
+        self.began: float = 0.0  # of the slice, and about of the handler that has ended it
+        self._last: Handling | None = None  # that was called in the spare task
         self._since = 0.0  # the end of the slice before, or what came first
         self._called = 0.0  # seconds that the slice has taken, but for tasks of their own
         self._each = SOON / FIRST  # seconds from one handler to the next lately, with all else that the loop does
@@ -128,7 +132,7 @@ class Slices:
 
     def _go(self) -> None:
         """One slice."""
-        self._began = time.monotonic()
+        self.began = time.monotonic()
         count, alone = len(self._left), 0
         mean: float | None = None
         most = min(self._size, count - self._slots.beyond)  # for which there are places
@@ -139,7 +143,7 @@ class Slices:
                 count -= self._give_back(full if most > 0 else None)
                 self._in_a_row = 0
             elif called := self._call_quick():
-                mean = (time.monotonic() - self._began) / called
+                mean = (time.monotonic() - self.began) / called
             else:
                 self._loop.call_soon(self._begins)
                 while alone < most and places.get(topic := self._left[0].topic, most) > 0:
@@ -149,7 +153,10 @@ class Slices:
                     alone += 1
         finally:
             self._calls.gather(mean)
-            self._called = time.monotonic() - self._began
+            self._called = time.monotonic() - self.began
+            last, self._last = self._last, None
+            if self._called > LONGEST and last is not None and last.told and last.made is None:
+                self._calls.was_long(last)
             self._loop.call_soon(self._ends, alone, count - len(self._left))
 
     def _give_back(self, topics: Collection[str] | None) -> int:
@@ -177,17 +184,17 @@ class Slices:
 
     def _begins(self) -> None:
         """The loop calls what is put there one after the other, so nothing else is in the time until they have begun."""
-        self._began = time.monotonic()
+        self.began = time.monotonic()
 
     def _quick(self, task: "asyncio.Task[None]") -> Iterator[tuple[Handling, Going]]:
         """They are called in this task."""
-        left, slow, until = self._left, self._slow, self._began + LONGEST
+        left, slow, until = self._left, self._slow, self.began + LONGEST
         quick, stopped, now = self._calls.quick, self._calls.stopped, time.monotonic
         while left and left[0].topic not in slow and (at := now()) < until and not stopped():
             going = quick(left[0])
             if going is None:
                 return
-            handling = left.popleft()
+            self._last = handling = left.popleft()
             handling.runner = task
             if handling.taken.at_work is not None:
                 handling.at_work = at
@@ -214,7 +221,7 @@ class Slices:
 
     def _ends(self, alone: int, count: int) -> None:
         """Each handler of the slice has ended, or waits for something. `count`: of all; `alone`: with tasks of their own."""
-        took = time.monotonic() - self._began if alone else 0.0
+        took = time.monotonic() - self.began if alone else 0.0
         if took > LONGEST:
             self._size = max(1, int(alone * LONGEST / took))
         elif took < LONGEST / 2 and alone == self._size:

@@ -39,6 +39,8 @@ class Worker:
     - lease: a thread renews it every third of its length, so a handler may take as long as it needs.
     - grace: how long handlers may go on when the worker stops.
     - middleware: called around each handler.
+    - slow: a handler that takes this long gets a line of the log at INFO, even if its message is done.
+    - log_messages: log the end of every message at INFO. Without it, those that are done and were quick are logged at DEBUG.
 
     Raises ConfigError if there is no task to run, or none for one of the topics.
     """
@@ -54,6 +56,8 @@ class Worker:
         lease: Duration = "15s",
         grace: Duration = "20s",
         middleware: Sequence[Middleware] = (),
+        slow: Duration = "1s",
+        log_messages: bool = False,
     ) -> None:
         if not isinstance(queue, AsyncQueue | Queue):
             raise BadOption(f"A worker works for a queue, and this is a {type(queue).__name__}: Worker(queue).")
@@ -67,6 +71,8 @@ class Worker:
             lease_ms=lease_ms(lease),
             grace=duration_ms(grace, "grace") / 1000,
             middleware=around.checked(middleware),
+            slow=duration_ms(slow, "slow") / 1000,
+            log_messages=bool(log_messages),
         )
         self.cancelled: Callable[[BaseException], object] | None = (
             None  # called if that befalls `run`, and nobody asked it to stop
@@ -79,7 +85,7 @@ class Worker:
             "threads": threads,
             "lease": lease,
         }
-        self._given |= {"grace": grace, "middleware": middleware}
+        self._given |= {"grace": grace, "middleware": middleware, "slow": slow, "log_messages": log_messages}
         self._service: Service | None = None
         self._deadline: Deadline | None = None
         self._told = False  # it was asked to stop

@@ -27,6 +27,7 @@ _LIMITS, _PROCESS = "Limits", "Process"
         ("bide worker shop:queue --slots mail=10", "reserve ten slots for mail"),
         ("bide worker shop:queue --health :8080", "GET /live and /ready answer 200 or 503"),
         ("bide worker shop:queue --metrics 9464", "GET /metrics for Prometheus, and the same"),
+        ("bide worker shop:queue --log-messages", "a line for each message"),
         ("bide worker shop:queue --reload", "for development"),
     ),
 )
@@ -93,6 +94,13 @@ def worker(
         typer.Option(help="Lowest level that is logged.", rich_help_panel=_PROCESS),
     ] = "info",
     counts: Annotated[str | None, typer.Option(hidden=True)] = None,
+    log_messages: Annotated[
+        bool, typer.Option("--log-messages", help="Log the end of every message.", rich_help_panel=_PROCESS)
+    ] = False,
+    slow: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Log messages whose handler takes this long. Default: 1s.", rich_help_panel=_PROCESS),
+    ] = None,
     claim_log: Annotated[int | None, typer.Option(hidden=True)] = None,
     lifeline: Annotated[int | None, typer.Option(hidden=True)] = None,
     killed: Annotated[int | None, typer.Option(hidden=True)] = None,
@@ -116,6 +124,8 @@ def worker(
         log_format=log_format,
         log_level=log_level,
         counts=counts,
+        log_messages=log_messages,
+        slow=parse_duration(slow, "--slow"),
         claim_log=claim_log,
         lifeline=lifeline,
         killed=killed,

@@ -48,6 +48,8 @@ class WorkerOptions(NamedTuple):
     log_format: str = "text"
     log_level: str = "info"
     counts: str | None = None
+    log_messages: bool = False
+    slow: str | None = None
     claim_log: int | None = None
     lifeline: int | None = None
     killed: int | None = None
@@ -118,6 +120,8 @@ def make_worker(options: WorkerOptions, found: AsyncQueue | Queue | Worker) -> W
         slots=options.slots_of_topics or None,
         lease=options.lease,
         grace=options.grace,
+        log_messages=options.log_messages or None,
+        slow=options.slow,
         claim_log=None if options.claim_log is None else ClaimLog(options.claim_log),
         killed=() if options.killed is None else taken_over(options.killed),
     )

@@ -10,7 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, NoReturn
 
-import bide
+from bide import version
 from bide.cli.exits import Exit
 from bide.cli.output import note
 from bide.cli.worker import health, log
@@ -66,7 +66,7 @@ def print_banner(options: WorkerOptions, found: Worker) -> None:
     setup = found.queue.session.setup
     plan, served = found.plan, found.tasks()
     processes = {None: "this process", 1: "1 process"}.get(options.processes, f"{options.processes} processes, each")
-    note(f"bide {bide.__version__} worker")
+    note(f"bide {version.exact()} worker")
     note(f"  engine   {setup.source.shown}, namespace {setup.source.namespace}")
     note(
         f"  limits   {processes} with {plural(plan.concurrency, 'concurrent handler')}, {plan.threads} of them in threads; "

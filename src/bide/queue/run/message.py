@@ -67,8 +67,8 @@ class Handling:
     decided: tuple[Outcome | None, BaseException | None] | None = None  # what becomes of it, where subscribers were told
     expired: bool = False  # it is told that it should stop
     known: Claimed | None = None  # what was claimed, once somebody has asked for that
-    at_work: float | None = None  # since when, by time.monotonic(), if somebody listens to events
-    seconds: float | None = None  # of work, of one that has returned by itself, and not with others
+    at_work: float | None = None  # since when, by time.monotonic(), if somebody wants to know of each
+    seconds: float | None = None  # of work, once its handler has ended; None of one that was called as one of many
     end: End | None = None  # what the engine is to be told; None until then, and where its lot tells that it is done
     body: Any = UNREAD
     made: AsyncDelivery | None = None  # its delivery, once somebody has asked for that
@@ -175,16 +175,20 @@ class Handling:
         if self.made is not None:
             internals(self.made).deadline = deadline
 
-    def work_ends(self) -> None:
-        """Its handler has returned by itself."""
-        if self.at_work is not None:
-            self.seconds = time.monotonic() - self.at_work
-
     def begins_work(self) -> None:
-        """Its handler is called, and somebody listens to events."""
+        """Its handler is called, and somebody wants to know how long it takes."""
         self.at_work = time.monotonic()
         if self.made is not None:
             internals(self.made).at_work = self.at_work
+
+    def ends_work(self, began: float) -> None:
+        """Its handler has ended. `began`: about when it was called, by time.monotonic()."""
+        self.seconds = time.monotonic() - (began if self.at_work is None else self.at_work)
+
+    @property
+    def worked(self) -> float:
+        """Seconds of work; 0 where that was not noted."""
+        return self.seconds or 0.0
 
     def was_late(self) -> None:
         """Its handler has returned after its timeout, and was not told to stop."""
@@ -276,6 +280,10 @@ class Batch(Handling):
     def begins_work(self) -> None:
         for each in self.members:
             each.begins_work()
+
+    def ends_work(self, began: float) -> None:
+        for each in self.members:
+            each.ends_work(began)
 
     def was_late(self) -> None:
         super().was_late()
