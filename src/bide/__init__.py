@@ -39,6 +39,7 @@ from bide.errors import (
     Unsupported,
     WrongLoop,
 )
+from bide.ids import VERSION as __version__
 from bide.types import (
     Attempt,
     CancelResult,
@@ -61,7 +62,6 @@ from bide.types import (
     WorkerInfo,
     WorkerMinute,
 )
-from bide.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from bide.delays import AsyncDelayQueue, DelayQueue

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 import bide
-from bide import version
+from bide import ids
+from bide.ids import exact_version
 
+DEV = "0.2.0.dev0"
 COMMIT = "3f8967e4a0" * 4
 Checkout = Callable[..., Path]
 
@@ -19,12 +21,11 @@ Checkout = Callable[..., Path]
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
     """Makes bide run from a folder, as its own checkout."""
 
-    def make(folder: Path = tmp_path, *, now: str = "0.2.0.dev0", project: str = "bide") -> Path:
+    def make(folder: Path = tmp_path, *, project: str = "bide") -> Path:
         package = folder / "src" / "bide"
         package.mkdir(parents=True)
         (folder / "pyproject.toml").write_text(f'[project]\nname = "{project}"\n')
-        monkeypatch.setattr(version, "__file__", str(package / "version.py"))
-        monkeypatch.setattr(version, "__version__", now)
+        monkeypatch.setattr(ids, "__file__", str(package / "ids.py"))
         return folder
 
     return make
@@ -48,36 +49,36 @@ def expected(folder: Path) -> str:
 
 
 def test_a_checkout_says_the_commit_of_its_branch(repository: Path) -> None:
-    before = version.exact()
+    before = exact_version(DEV)
     assert before == expected(repository)
     git(repository, "commit", "--quiet", "--allow-empty", "--message", "second")
-    assert version.exact() == expected(repository) != before
+    assert exact_version(DEV) == expected(repository) != before
 
 
 def test_a_checkout_says_its_commit_without_a_branch_and_with_packed_refs(repository: Path) -> None:
     git(repository, "pack-refs", "--all")
-    assert version.exact() == expected(repository)
+    assert exact_version(DEV) == expected(repository)
     git(repository, "checkout", "--quiet", "--detach")
-    assert version.exact() == expected(repository)
+    assert exact_version(DEV) == expected(repository)
 
 
 def test_a_worktree_says_the_commit_of_its_own_branch(repository: Path, checkout: Checkout) -> None:
     git(repository, "worktree", "add", "--quiet", "-b", "other/branch", str(repository / "tree"))
     tree = checkout(repository / "tree")
     git(tree, "commit", "--quiet", "--allow-empty", "--message", "here only")
-    assert version.exact() == expected(tree) != expected(repository)
+    assert exact_version(DEV) == expected(tree) != expected(repository)
 
 
-def test_a_release_says_no_commit(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(version, "__version__", "0.2.0")
-    assert version.exact() == "0.2.0"
+@pytest.mark.usefixtures("repository")
+def test_a_release_says_no_commit() -> None:
+    assert exact_version("0.2.0") == "0.2.0"
 
 
 def test_a_copy_in_the_checkout_of_another_project_does_not_say_its_commit(checkout: Checkout) -> None:
     folder = checkout(project="shop")
     (folder / ".git").mkdir()
     (folder / ".git" / "HEAD").write_text(COMMIT)
-    assert version.exact() == "0.2.0.dev0"
+    assert exact_version(DEV) == "0.2.0.dev0"
 
 
 @pytest.mark.parametrize(
@@ -87,19 +88,19 @@ def test_what_git_stores_in_another_way_is_left_out(checkout: Checkout, head: st
     folder = checkout()
     (folder / ".git").mkdir()
     (folder / ".git" / "HEAD").write_bytes(head.encode("utf-8", "surrogateescape"))
-    assert version.exact() == "0.2.0.dev0"
+    assert exact_version(DEV) == "0.2.0.dev0"
 
 
 def test_without_git_there_is_no_commit(checkout: Checkout) -> None:
     checkout()
-    assert version.exact() == "0.2.0.dev0"
+    assert exact_version(DEV) == "0.2.0.dev0"
 
 
 def test_the_version_is_one_that_pip_can_compare() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev0)?", bide.__version__)
-    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev0(\+[0-9a-f]{9})?)?", version.exact())
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev0(\+[0-9a-f]{9})?)?", exact_version(bide.__version__))
 
 
 def test_the_command_says_the_commit_too() -> None:
     told = subprocess.run([sys.executable, "-m", "bide", "--version"], check=True, capture_output=True, text=True)
-    assert told.stdout == f"bide {version.exact()}\n"
+    assert told.stdout == f"bide {exact_version(bide.__version__)}\n"

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from bide import Queue, Worker, version
+import bide
+from bide import Queue, Worker
 from bide.cli import main
 from bide.cli.worker.load import WorkerOptions
 from bide.cli.worker.run import print_banner
+from bide.ids import exact_version
 from tests.worker.processes import Shop, open_shop
 
 HANDLERS = """
@@ -57,7 +59,7 @@ def test_it_calls_the_tasks_and_ends_with_0(shop: Shop) -> None:
 def test_the_banner_tells_where_how_and_what_for(shop: Shop) -> None:
     shop.write(HANDLERS)
     first = said_at_first(shop)
-    assert first.startswith(f"bide {version.exact()} worker\n")
+    assert first.startswith(f"bide {exact_version(bide.__version__)} worker\n")
     assert f"engine   sqlite:///{shop.folder}/shop.db, namespace bide" in first
     assert "this process with 100 concurrent handlers, 32 of them in threads; lease 15 s, grace 20 s" in first
     assert "  mail  →  shop.mail\n" in first

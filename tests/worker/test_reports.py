@@ -12,10 +12,9 @@ import pytest
 from bide import AsyncQueue, ManualClock, Queue, Unsupported, WorkerInfo
 from bide.cli.workers import SILENT, state
 from bide.engines.base import NewMessage
-from bide.ids import process_name
+from bide.ids import exact_version, process_name
 from bide.queue.schedules.records import WORKERS
 from bide.queue.workers import KEPT, Minutes, Process, Work, report
-from bide.version import exact
 from bide.worker import chores
 from tests.cli.running import BIDE, plain_environment
 from tests.worker.conftest import EVERY_ENGINE, place
@@ -55,7 +54,7 @@ async def test_a_worker_tells_who_it_is_and_what_it_does(
         await until(told)
         [found] = await queue.workers()
         over.set()
-    assert (found.name, found.pid, found.version) == (process_name(os.getpid()), os.getpid(), exact())
+    assert (found.name, found.pid, found.version) == (process_name(os.getpid()), os.getpid(), exact_version())
     assert found.host == found.name.partition(":")[0]
     assert list(found.topics) == ["mail", "waits"]
     assert not found.stopped

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bide import AsyncDelivery, AsyncQueue, Bury, Outgoing, current
-from bide.queue.run.message import Taken
+from bide.queue.run.message import Handling, Taken
 from bide.worker import Worker, slices
 from bide.worker.claim_log import ClaimLog
 from bide.worker.slices import AGAIN, FIRST, LATE, LONGEST, SOON, Slices
@@ -148,6 +148,8 @@ class Fakes:
     def begins(self, taken: Taken) -> None: ...
 
     def gather(self, mean: float | None = None) -> None: ...
+
+    def was_long(self, handling: Handling) -> None: ...
 
     def room_changed(self) -> None: ...
 

@@ -10,7 +10,7 @@ from typing import Annotated, cast
 
 import typer
 
-from bide import version
+import bide
 from bide.cli import (
     adopt,
     dead,
@@ -31,6 +31,7 @@ from bide.cli import (
 from bide.cli.exits import Exit
 from bide.cli.output import Unwritable, discard, flush, note, prepare_streams
 from bide.errors import BideError, OutcomeUnknown
+from bide.ids import exact_version
 
 app: typer.Typer = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -42,7 +43,7 @@ app: typer.Typer = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"bide {version.exact()}")
+        typer.echo(f"bide {exact_version(bide.__version__)}")
         raise typer.Exit
 
 

@@ -9,8 +9,7 @@ from bide.queue.run.call import Handlers, OnDeadStep, raised, runs
 from bide.queue.run.message import Batch, Handling, batches_of
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.outcome import RELEASED, Outcome
-from bide.worker.end_log import EndLog
-from bide.worker.log_lines import tell, tell_together
+from bide.worker.log_lines import EndLog, tell, tell_together
 from bide.worker.slots import Slots
 
 

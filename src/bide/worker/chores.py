@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from bide.engines.aio import AsyncEngine
 from bide.errors import BideError
-from bide.ids import process_name
+from bide.ids import exact_version, process_name
 from bide.logs import Log
 from bide.queue.aio.outbox import AsyncOutbox
 from bide.queue.aio.planner import AsyncPlanner
@@ -19,7 +19,6 @@ from bide.queue.schedules.definition import PlannedSchedule
 from bide.queue.schedules.records import OWN
 from bide.queue.tasks.definition import Tasks
 from bide.queue.workers import Process, Work, report
-from bide.version import exact
 from bide.worker.stop import StopWaits
 
 _log = Log("bide.worker")
@@ -114,7 +113,7 @@ class Reporter:
         self._engine = engine
         self._topics = sorted(topics)
         self._look = look
-        self._version = exact()
+        self._version = exact_version()
         self._name = ""
         self._started = 0
 

@@ -29,10 +29,9 @@ from bide.queue.workers import Minutes
 from bide.worker.batch import Batches
 from bide.worker.chores import Announcer
 from bide.worker.claim_log import ClaimLog, ClaimNames
-from bide.worker.end_log import EndLog
 from bide.worker.finish import ResultKeeper, Settler
 from bide.worker.leased import Common, Leased
-from bide.worker.log_lines import tell, tell_lost, tell_place_lost
+from bide.worker.log_lines import EndLog, tell, tell_lost, tell_place_lost
 from bide.worker.slices import Going, Left, Slices
 from bide.worker.slots import Slots
 from bide.worker.steps import Decider, Entrance, PlacesGivenBack

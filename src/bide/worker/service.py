@@ -31,9 +31,8 @@ from bide.queue.workers import NEEDED, Work
 from bide.worker.chores import Orphans, Relayer, Reporter
 from bide.worker.claim_log import ClaimNames, Health
 from bide.worker.claims import Claimer
-from bide.worker.end_log import EndLog
 from bide.worker.engine_trouble import reached
-from bide.worker.log_lines import tell, tell_stopped, tell_stopping, tell_unheeded
+from bide.worker.log_lines import EndLog, tell, tell_stopped, tell_stopping, tell_unheeded
 from bide.worker.pipeline import UnderWay
 from bide.worker.plan import Plan, batches, limited, served
 from bide.worker.slots import Slots

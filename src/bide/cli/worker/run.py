@@ -10,12 +10,13 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, NoReturn
 
-from bide import version
+import bide
 from bide.cli.exits import Exit
 from bide.cli.output import note
 from bide.cli.worker import health, log
 from bide.cli.worker.load import WorkerOptions, check_processes, check_slots, load_target, make_worker, reloaded
 from bide.core.formats import plural
+from bide.ids import exact_version
 from bide.logs import Log
 from bide.worker import Worker
 from bide.worker.stop import end_process, flush, give_time
@@ -66,7 +67,7 @@ def print_banner(options: WorkerOptions, found: Worker) -> None:
     setup = found.queue.session.setup
     plan, served = found.plan, found.tasks()
     processes = {None: "this process", 1: "1 process"}.get(options.processes, f"{options.processes} processes, each")
-    note(f"bide {version.exact()} worker")
+    note(f"bide {exact_version(bide.__version__)} worker")
     note(f"  engine   {setup.source.shown}, namespace {setup.source.namespace}")
     note(
         f"  limits   {processes} with {plural(plan.concurrency, 'concurrent handler')}, {plan.threads} of them in threads; "
