@@ -39,7 +39,7 @@ from bide.errors import (
     Unsupported,
     WrongLoop,
 )
-from bide.ids import VERSION as __version__
+from bide.ids import VERSION as __version__  # noqa: F401
 from bide.types import (
     Attempt,
     CancelResult,
