@@ -1,7 +1,7 @@
-"""What it costs to be seen: instructions a message of a worker that is counted and one that is not, and scrapes of large queues.
+"""What it costs to be seen: instructions a message of a worker that is counted or not, and scrapes of large queues.
 
-`python -m benchmarks sight`. `BIDE_BENCH_PENDING` is how many messages are pending, over a day, in a thousand topics: else it is
-ten million on Redis, a million on PostgreSQL and SQLite. For Redis there is the longest script, by its SLOWLOG, for the others
+`python -m benchmarks sight`. `BIDE_BENCH_PENDING` is how many messages are pending, over a day, in a thousand topics: else ten
+million on Redis, a million on PostgreSQL and SQLite. For Redis there is the longest script, by its SLOWLOG, for the others
 the longest call, which is one statement on PostgreSQL. Others on the machine make all of them longer.
 """
 
@@ -20,7 +20,7 @@ from benchmarks.measure import Figure, figure
 from benchmarks.redis_slowest import MANY, SHORT, seen_slowest
 from bide import EngineCalled, Outgoing, Queue
 from bide.metrics import QueueMetrics
-from bide.metrics.app import registry
+from bide.metrics.queue import registry
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 

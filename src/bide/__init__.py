@@ -39,7 +39,7 @@ from bide.errors import (
     Unsupported,
     WrongLoop,
 )
-from bide.ids import VERSION as __version__  # noqa: F401
+from bide.ids import VERSION
 from bide.types import (
     Attempt,
     CancelResult,
@@ -104,6 +104,8 @@ if TYPE_CHECKING:
     )
     from bide.timers import Timer, TimerWheel
     from bide.worker import Health, Middleware, Worker
+
+__version__: str = VERSION
 
 _ROOMS = {
     "AsyncDelayQueue": "bide.delays",

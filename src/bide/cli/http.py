@@ -14,6 +14,8 @@ _GONE = (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverru
 
 
 class Port(NamedTuple):
+    """Where a command listens. Without a host, on every address of the machine."""
+
     host: str | None
     number: int
 
@@ -22,12 +24,16 @@ class Port(NamedTuple):
 
 
 class HttpRequest(NamedTuple):
+    """The names of headers are in small letters, and the path is without its query."""
+
     method: str
     path: str
     headers: dict[str, str]
 
 
 class HttpAnswer(NamedTuple):
+    """The status has its number and its words."""
+
     status: str
     content_type: str
     body: bytes

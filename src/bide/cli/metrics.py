@@ -75,7 +75,7 @@ def _queue(options: QueueOptions, path: str | None) -> "Queue | AsyncQueue":
 
 def _answers(queue: "Queue | AsyncQueue", topics: int) -> Answers:
     from bide.metrics import QueueMetrics
-    from bide.metrics.app import registry
+    from bide.metrics.queue import registry
 
     collected = registry(QueueMetrics(queue, topics=topics))
 
@@ -91,7 +91,7 @@ def _answers(queue: "Queue | AsyncQueue", topics: int) -> Answers:
 
 async def told_page(metrics: "CollectorRegistry", asked: HttpRequest) -> HttpAnswer:
     """In a thread: a queue may take its time, and a page may be long."""
-    from bide.metrics.app import page
+    from bide.metrics.queue import page
 
     return HttpAnswer("200 OK", *await asyncio.to_thread(page, metrics, asked.headers.get("accept", "")))
 

@@ -49,9 +49,17 @@ def workers(
             spare=("version", "seen"),
         )
         table.add([_row(each, now) for each in found], [_style(each, now) for each in found])
+        _tell_silent([each.name for each in found if state(each, now) == "silent"])
     else:
         note("There are no workers. A worker of an older release does not tell of itself.")
     return Exit.OK
+
+
+def _tell_silent(names: list[str]) -> None:
+    if len(names) == 1:
+        note(f"{names[0]} is silent. Is its process there, does its event loop go round, and does it reach the queue?")
+    elif names:
+        note(f"{len(names)} are silent. Are their processes there, do their event loops go round, do they reach the queue?")
 
 
 def _row(each: WorkerInfo, now: int) -> tuple[str, ...]:

@@ -3,9 +3,8 @@
 from bide.errors import MissingExtra
 
 try:
-    from bide.metrics.app import MetricsApp, app
     from bide.metrics.process import ProcessMetrics
-    from bide.metrics.queue import QueueMetrics
+    from bide.metrics.queue import MetricsApp, QueueMetrics, app
 except ModuleNotFoundError as missing:
     if missing.name != "prometheus_client":
         raise

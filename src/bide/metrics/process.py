@@ -75,7 +75,7 @@ class CountsCollector(Collector):
         yield from (running, slots)
 
 
-class WorkerInfo(Collector):
+class WorkerInfoMetric(Collector):
     def __init__(self, version: str, engine: str) -> None:
         self._labels = {"version": version, "engine": engine}
 

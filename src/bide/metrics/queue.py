@@ -1,12 +1,15 @@
-"""What a queue holds, and what of it falls due when, as metrics: looked at by one process, for all who ask."""
+"""What a queue holds, and what of it falls due when, as metrics; and an application that serves them, for ASGI and for WSGI."""
 
+import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any, TypeAlias
 
-from prometheus_client import Metric
+from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from bide.core import options
@@ -183,3 +186,71 @@ def _held(lock: threading.Lock, patience: float) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+StartResponse: TypeAlias = Callable[[str, list[tuple[str, str]]], object]
+
+_HEADERS = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
+
+
+def registry(*collectors: Collector) -> CollectorRegistry:
+    """One of its own: it tells of nothing else that is in this process."""
+    made = CollectorRegistry(auto_describe=False)
+    for each in collectors:
+        made.register(each)
+    return made
+
+
+def page(metrics: CollectorRegistry, accept: str) -> tuple[str, bytes]:
+    """The content type and the text, for what a client accepts."""
+    encoder, content_type = choose_encoder(accept)
+    return content_type, encoder(metrics)
+
+
+class MetricsApp:
+    """What `app` returns: an ASGI application; `.wsgi` is the same for WSGI. Every path answers."""
+
+    def __init__(self, *collectors: Collector) -> None:
+        self._registry = registry(*collectors)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+            return
+        if scope["type"] != "http":
+            raise RuntimeError(f"Metrics are told over HTTP, and this is a request of type {scope['type']}.")
+        accept = b",".join(value for name, value in scope["headers"] if name.lower() == b"accept").decode("latin-1")
+        status, content_type, body = 405, "text/plain; charset=utf-8", b"Ask with GET.\n"
+        if scope["method"] in ("GET", "HEAD"):
+            status, (content_type, body) = 200, await asyncio.to_thread(page, self._registry, accept)
+        headers = [("Content-Type", content_type), ("Content-Length", str(len(body))), *_HEADERS]
+        raw = [(name.lower().encode(), value.encode()) for name, value in headers]
+        await send({"type": "http.response.start", "status": status, "headers": raw})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+    def wsgi(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        """The same for WSGI."""
+        status, content_type, body = "405 Method Not Allowed", "text/plain; charset=utf-8", b"Ask with GET.\n"
+        method = environ["REQUEST_METHOD"]
+        if method in ("GET", "HEAD"):
+            status = "200 OK"
+            content_type, body = page(self._registry, environ.get("HTTP_ACCEPT", ""))
+        start_response(status, [("Content-Type", content_type), ("Content-Length", str(len(body))), *_HEADERS])
+        return [] if method == "HEAD" else [body]
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while (await receive())["type"] != "lifespan.shutdown":
+        await send({"type": "lifespan.startup.complete"})
+    await send({"type": "lifespan.shutdown.complete"})
+
+
+def app(queue: Queue | AsyncQueue, *collectors: Collector, every: Duration = "10s", topics: int = TOPICS) -> MetricsApp:
+    """Make an ASGI application that tells the metrics of a queue, and those of other collectors such as ProcessMetrics.
+
+    `app(queue).wsgi` is the same for WSGI. The options are those of QueueMetrics.
+    """
+    return MetricsApp(QueueMetrics(queue, every=every, topics=topics), *collectors)

@@ -40,7 +40,7 @@ class Work(msgspec.Struct, frozen=True):
     minutes: Sequence[tuple[int, int, int, int]]  # when each began, what was done in it and failed, and how late at most
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _WorkerReport(msgspec.Struct, frozen=True):
     process: Process
     work: Work
 
@@ -75,7 +75,8 @@ class Minutes:
 
 def report(name: str, process: Process, work: Work) -> NewMessage:
     """The message, to be put. It ends by itself."""
-    return NewMessage(WORKERS, msgspec.json.encode(_Told(process, work)), KEPT, key=name, if_exists="replace", expires_in=1)
+    body = msgspec.json.encode(_WorkerReport(process, work))
+    return NewMessage(WORKERS, body, KEPT, key=name, if_exists="replace", expires_in=1)
 
 
 def check(setup: Setup) -> None:
@@ -90,7 +91,7 @@ def known(stored: Iterable[Stored]) -> list[WorkerInfo]:
     found: list[WorkerInfo] = []
     for each in stored:
         try:
-            told = msgspec.json.decode(each.body, type=_Told)
+            told = msgspec.json.decode(each.body, type=_WorkerReport)
         except msgspec.MsgspecError:
             continue
         if each.key is not None:

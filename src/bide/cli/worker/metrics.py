@@ -13,9 +13,9 @@ from bide.cli.worker.health import Look, health_answer
 from bide.engines.registry import scheme_of
 from bide.ids import exact_version
 from bide.logs import Log
-from bide.metrics.app import registry
 from bide.metrics.counts import Counting, SharedCounts
-from bide.metrics.process import CountsCollector, WorkerInfo
+from bide.metrics.process import CountsCollector, WorkerInfoMetric
+from bide.metrics.queue import registry
 from bide.worker import Worker
 from bide.worker.claim_log import nameless_file
 
@@ -57,7 +57,7 @@ class Exporter:
         self.file: int | None = None if processes is None else nameless_file()
         own = processes or 0
         self._counts = SharedCounts(self.file, processes=own + 1)
-        info = WorkerInfo(exact_version(), scheme_of(found.queue.session.setup.settings.url))
+        info = WorkerInfoMetric(exact_version(), scheme_of(found.queue.session.setup.settings.url))
         self._registry = registry(CountsCollector(self._counts, workers=processes or 1), info)
         count(found, self._counts, own, serves=processes is None)
 
