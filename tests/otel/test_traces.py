@@ -5,14 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry import baggage, context, trace
+from opentelemetry import baggage, context
 from opentelemetry.sdk.trace import TracerProvider
 
-from bide import AsyncQueue, Bury, Failed, ManualClock, Outgoing, Queue, Retry, Snooze, current, steps
+from bide import Bury, Failed, ManualClock, Outgoing, Queue, Retry, Snooze, current, steps
 from bide.otel.conventions import SCHEMA
-from bide.worker import Worker
 from tests.otel.receiver import Received, ReceivedSpan
-from tests.worker.conftest import once
 
 
 def link(span: ReceivedSpan) -> tuple[str, str]:
@@ -254,44 +252,3 @@ def test_settle_spans_on_request(queue: Queue, traced: Any, received: Received) 
         2,
     )
     assert retry.attributes["messaging.message.id"] == third.id
-
-
-async def test_a_worker_traces_handlers_in_the_loop_in_threads_and_through_an_outbox(
-    tmp_path: Path, traced: Any, provider: TracerProvider, received: Received
-) -> None:
-    traced()
-    queue = AsyncQueue(f"sqlite:///{tmp_path}/bide.db")
-    seen: dict[str, int] = {}
-
-    @queue.task("in.loop")
-    async def in_loop() -> None:
-        seen["in.loop"] = trace.get_current_span().get_span_context().span_id
-        await in_thread.send()
-
-    @queue.task("in.thread")
-    def in_thread() -> None:
-        seen["in.thread"] = trace.get_current_span().get_span_context().span_id
-
-    with provider.get_tracer("web").start_as_current_span("request"):
-        await in_loop.send()
-    with provider.get_tracer("web").start_as_current_span("what the worker runs in"):
-        async with Worker(queue):
-            await once(lambda: len(seen) == 2)
-    await queue.close()
-
-    [request] = received.named("request")
-    [first], [second] = received.named("process in.loop"), received.named("process in.thread")
-    [send] = received.named("send in.thread")
-    assert first.trace == second.trace == request.trace
-    assert (send.parent, second.parent) == (first.id, send.id)
-    assert {topic: f"{id:016x}" for topic, id in seen.items()} == {"in.loop": first.id, "in.thread": second.id}
-
-
-def test_nothing_is_traced_any_more_after_uninstrument(queue: Queue, traced: Any, received: Received) -> None:
-    from bide.otel import BideInstrumentor
-
-    traced()
-    BideInstrumentor().uninstrument()
-    queue.send("t", 1)
-    [delivery] = queue.receive("t")
-    assert (received.spans, dict(delivery.headers)) == ([], {})

@@ -11,7 +11,15 @@ from bide.logs import Log
 
 _log = Log("bide.events")
 Kind: TypeAlias = Literal["sent", "begun", "ended", "failed", "called", "sending", "handling"]
-KINDS: tuple[Kind, ...] = ("sent", "begun", "ended", "failed", "called", "sending", "handling")
+KINDS: tuple[Kind, ...] = (
+    "sent",  # the engine has accepted messages
+    "begun",  # deliveries have begun,
+    "ended",  # and have ended
+    "failed",  # a call of the engine has failed
+    "called",  # a call of the engine has ended, well or not
+    "sending",  # messages are about to be sent
+    "handling",  # a handler is about to be called
+)
 AROUND: frozenset[Kind] = frozenset({"sending", "handling"})
 """These are told before the fact, and may give a context manager for the time until it is done: see around.py."""
 
