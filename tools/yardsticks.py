@@ -25,6 +25,7 @@ RECORD = Path("tools/yardsticks.json")
 GLOSSARY = Path("docs/contributing/glossary.md")
 SHORT = 100  # lines
 GENERATED = "# Generated from "
+BUDGETS = {"sight": (("metrics", "otel", "sentry"), 2_000)}  # of faces: their rooms, and lines
 SUFFIXES = {".py", ".lua", ".sql"}
 
 Figures = dict[str, int]
@@ -87,6 +88,13 @@ def worse(now: Mapping[str, int], recorded: Mapping[str, int]) -> Iterator[str]:
             yield f"{name}: {figure}, which is {more} more than the {recorded[name]} of {RECORD}. It may only fall."
 
 
+def budgets(root: Path) -> Iterator[str]:
+    """How much each face has used of its lines."""
+    for face, (rooms, most) in BUDGETS.items():
+        lines = sum(len(text.splitlines()) for path, text in written(root).items() if path.parts[2].split(".")[0] in rooms)
+        yield f"{face}: {lines:,} of {most:,} lines" + (f", which is {lines - most:,} too many" if lines > most else "")
+
+
 def totals(root: Path) -> str:
     files: Counter[str] = Counter()
     lines: Counter[str] = Counter()
@@ -121,7 +129,7 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
         if figure < recorded[name]:
             print(f"yardsticks: {name} has fallen from {recorded[name]} to {figure}: `--record` keeps it there")
     left_out = "" if counted else "; frames and files of a message were not counted, as there is no redis-server"
-    print(f"yardsticks: {len(now)} figures, none is worse{left_out}; {totals(root)}")
+    print(f"yardsticks: {len(now)} figures, none is worse{left_out}; {totals(root)}; {', '.join(budgets(root))}")
     return 0
 
 

@@ -279,6 +279,8 @@ def _by_topic(claimed: Sequence[Claimed]) -> Mapping[str, Sequence[Claimed]]:
     for each in claimed:
         alike.setdefault(each.topic, []).append(each)
     return alike
+
+
 class _Process:
     """The queues of this process, and what is told of all of them."""
 
