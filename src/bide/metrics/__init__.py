@@ -5,9 +5,9 @@ from bide.errors import MissingExtra
 try:
     from bide.metrics.process import ProcessMetrics
     from bide.metrics.queue import MetricsApp, QueueMetrics, app
-except ModuleNotFoundError as missing:
-    if missing.name != "prometheus_client":
+except ModuleNotFoundError as _missing:
+    if _missing.name != "prometheus_client":
         raise
-    raise MissingExtra('Metrics need the package prometheus_client: pip install "bide[metrics]"') from missing
+    raise MissingExtra('Metrics need the package prometheus_client: pip install "bide[metrics]"') from _missing
 
 __all__ = ["MetricsApp", "ProcessMetrics", "QueueMetrics", "app"]
