@@ -4,7 +4,6 @@ https://opentelemetry.io/docs/specs/semconv/messaging/ has the rules. They may s
 pinned here. No attribute has a key or a body.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
@@ -93,14 +92,11 @@ def outcome(event: MessagesHandling) -> Attributes:
 def failure(event: MessagesHandling, kind: type[BaseException] | None) -> str | None:
     """The type of the error by which a handler has failed; None for one that has not. `kind`: of what it has raised.
 
-    A handler that takes too long is cancelled, or returns too late. One that is stopped with its worker, or asks to be called
-    later, has not failed.
+    A handler that is stopped with its worker, or asks to be called later, has not failed.
     """
-    if event.outcome in ("done", "released") or (kind is None and event.outcome not in ("retried", "dead", "lost")):
-        return None
     if event.outcome == "lost":
         return "LeaseLost"
-    return "TimeoutError" if kind is None or issubclass(kind, asyncio.CancelledError) else name_of(kind)
+    return None if kind is None or event.outcome in ("done", "released") else name_of(kind)
 
 
 def name_of(kind: type[BaseException]) -> str:

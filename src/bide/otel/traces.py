@@ -159,9 +159,6 @@ class Tracing:
                 if (failure := c.failure(event, type(error))) is not None:
                     _failed(span, failure, error)
                 raise
-            else:
-                if (failure := c.failure(event, None)) is not None:
-                    _failed(span, failure)
             finally:
                 span.set_attributes(c.outcome(event))
 

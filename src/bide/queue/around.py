@@ -123,6 +123,13 @@ class SubscribersAround:
             if self._entered:
                 self.__exit__(kind, error, trace)
 
+    def leave(self, error: BaseException | None) -> None:
+        """As at the end of a block that has raised this, or has not."""
+        if error is None:
+            self.__exit__(None, None, None)
+        else:
+            self.__exit__(type(error), error, error.__traceback__)
+
 
 def _enter(subscription: Subscription, kind: Kind, event: MessagesSending | MessagesHandling) -> Any:
     manager = subscription._asked(kind, event)

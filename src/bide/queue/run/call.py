@@ -132,26 +132,35 @@ class Handlers:
         """What subscribers do around a handler. Before they are left it is decided what becomes of its messages."""
         members = [each for each, _ in handling.each(None)]
         event = MessagesHandling(handling.topic, handling.task.name, [(each.claimed, each.now) for each in members])
-        with SubscribersAround(self._subscriptions, event):
-            error: BaseException | None = None
+        around = SubscribersAround(self._subscriptions, event)
+        around.__enter__()
+        error: BaseException | None = None
+        try:
+            yield
+        except BaseException as by:
+            error = by
+            raise
+        finally:
             try:
-                yield
-            except BaseException as by:
-                error = by
-                raise
+                event.outcomes, error = self._decide(handling, error)
             finally:
-                event.outcomes = self._decide(handling, error)
+                around.leave(error)
                 error = None  # its traceback leads back to this frame
 
-    def _decide(self, handling: Handling, error: BaseException | None) -> list[EndedAs | None]:
-        """What becomes of messages, of which `became` is asked later. A backoff of the user is called once."""
-        ends: list[EndedAs | None] = []
+    def _decide(self, handling: Handling, error: BaseException | None) -> tuple[Sequence[EndedAs | None], BaseException | None]:
+        """What becomes of messages, of which `became` is asked later, as a backoff of the user is called once. And the error to
+        tell: of a handler that has taken too long, one that says so.
+        """
+        members = handling.each(None if error is None else readable(error))
         if isinstance(error, KeyboardInterrupt | GeneratorExit):  # no end of the handler's own
-            return [None for _ in handling.each(None)]
-        for each, why in handling.each(None if error is None else readable(error)):
-            became, _ = each.decided = self.became(each, why)
+            return [None for _ in members], error
+        ends: list[EndedAs | None] = []
+        for each, why in members:
+            became, told = each.decided = self.became(each, why)
             ends.append(None if each.ended else _end_of(each, became))
-        return ends
+            if handling.why == "timeout" and isinstance(told, TimeoutError):
+                error = told
+        return ends, error
 
     def returned(self, handling: Handling) -> None:
         """Its handler has returned."""
