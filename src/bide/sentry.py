@@ -32,8 +32,8 @@ class BideIntegration(Integration):
     variables of a frame have it: see `include_local_variables` of Sentry.
     """
 
-    identifier = "bide"
-    origin = f"auto.queue.{identifier}"
+    identifier: str = "bide"
+    origin: str = f"auto.queue.{identifier}"
     subscription: ClassVar[Subscription | None] = None
 
     @staticmethod

@@ -116,6 +116,11 @@ REFUSED = (
     (["watch", "t", "--json"], "count messages, so there is nothing to watch"),
     (["schedules"], "keep schedules: leave out @queue.every"),
     (["schedules", "pause", "s"], "keep schedules: leave out @queue.every"),
+    (["workers"], "keep what workers tell of themselves"),
+    (
+        ["metrics"],
+        "count messages, so there are no metrics of the queue. `bide worker --metrics` tells what workers do",
+    ),
 )
 
 

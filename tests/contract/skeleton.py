@@ -259,7 +259,7 @@ class Skeleton(AsyncEngine):
             dead_dropped=sum(count for name, count in self._shelf.dropped.items() if topic in (None, name) and name not in but),
             oldest_overdue=(at - min(due["ready"])) / 1000 if due["ready"] else None,
             next_due=min(due["scheduled"], default=None),
-            topics={name: await self.stats(name, now=now) for name in names},
+            topics={name: await self.stats(name, window=window, now=now) for name in names},
             timeline=[parts.count(part) for part in range(span.parts)],
         )
 

@@ -100,7 +100,7 @@ def test_what_was_told_is_there_for_an_hour() -> None:
 
 
 def test_an_engine_that_keeps_no_keys_says_so() -> None:
-    with Queue("amqp://localhost") as queue, pytest.raises(Unsupported, match="does not know its workers"):
+    with Queue("amqp://localhost") as queue, pytest.raises(Unsupported, match="can't keep what workers tell of themselves"):
         queue.workers()
 
 

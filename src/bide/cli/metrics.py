@@ -26,10 +26,10 @@ section: Section = Section("System")
 
 @section.command(
     "metrics",
-    help="Serve metrics of a queue for Prometheus, at /metrics: messages by state, the oldest that is overdue, and how many "
-    "fall due within a minute, five minutes, an hour and a day.\n\n"
-    "One process is enough, however many workers and scrapers there are. Name the queue by a URL, or by MODULE:QUEUE in a "
-    "Python module.",
+    help="Serve metrics of a queue for Prometheus, at /metrics: what is there, and what falls due when.\n\n"
+    "It tells of messages by state, of the oldest that is overdue, and how many fall due within a minute, five minutes, an "
+    "hour and a day. One process is enough, however many workers and scrapers there are. Name the queue by a URL, or by "
+    "MODULE:QUEUE in a Python module.",
     examples=(
         ("bide metrics redis://localhost", "GET http://localhost:9464/metrics"),
         ("bide metrics shop:queue --port 127.0.0.1:9000", "of a queue in a module, on this machine only"),

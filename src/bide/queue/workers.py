@@ -83,7 +83,7 @@ def check(setup: Setup) -> None:
     """Refuse an engine that keeps no such messages."""
     can = setup.source.capabilities
     if not all(getattr(can, each) for each in NEEDED):
-        raise Unsupported(f"{setup.source.shown} does not know its workers. {others_can(*NEEDED)}")
+        raise Unsupported(f"{setup.source.shown} can't keep what workers tell of themselves. {others_can(*NEEDED)}")
 
 
 def known(stored: Iterable[Stored]) -> list[WorkerInfo]:
