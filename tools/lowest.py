@@ -10,7 +10,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 # They read the code, and nothing imports them.
 READERS = {"import-linter", "mkdocs-material", "mkdocstrings", "mypy", "pyright", "ruff"}
-BOUND = re.compile(r"(?P<name>[\w.-]+)(?P<extras>\[.+\])?>=(?P<version>[\d.]+)(?P<marker>\s*;.*)?")
+BOUND = re.compile(r"(?P<name>[\w.-]+)(?P<extras>\[.+\])?>=(?P<version>[\d.]+(b\d+)?)(?P<marker>\s*;.*)?")
 
 
 def lowest(project: dict[str, Any]) -> Iterator[str]:
