@@ -3,6 +3,7 @@
 A process writes its message anew every few seconds. It stays for an hour after the last time, also if the process was killed.
 """
 
+import os
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -24,6 +25,7 @@ _MINUTES = 60
 class Process(msgspec.Struct, frozen=True):
     """Who tells. Times are in ms."""
 
+    host: str
     pid: int
     version: str
     topics: Sequence[str]
@@ -73,10 +75,15 @@ class Minutes:
         return list(self._minutes)
 
 
-def report(name: str, process: Process, work: Work) -> NewMessage:
+def key(name: str) -> str:
+    """Of a worker's messages. Processes in containers may have the same name, and a process may have several workers."""
+    return f"{name} {os.urandom(6).hex()}"
+
+
+def report(key: str, process: Process, work: Work) -> NewMessage:
     """The message, to be put. It ends by itself."""
     body = msgspec.json.encode(_WorkerReport(process, work))
-    return NewMessage(WORKERS, body, KEPT, key=name, if_exists="replace", expires_in=1)
+    return NewMessage(WORKERS, body, KEPT, key=key, if_exists="replace", expires_in=1)
 
 
 def check(setup: Setup) -> None:
@@ -95,14 +102,14 @@ def known(stored: Iterable[Stored]) -> list[WorkerInfo]:
         except msgspec.MsgspecError:
             continue
         if each.key is not None:
-            found.append(_info(each.key, told.process, told.work, each.due - KEPT))
-    return sorted(found, key=lambda info: info.name)
+            found.append(_info(each.key.partition(" ")[0], told.process, told.work, each.due - KEPT))
+    return sorted(found, key=lambda info: (info.name, info.started))
 
 
 def _info(name: str, process: Process, work: Work, seen: int) -> WorkerInfo:
     return WorkerInfo(
         name=name,
-        host=name.rpartition(":")[0],
+        host=process.host,
         pid=process.pid,
         version=process.version,
         topics=process.topics,

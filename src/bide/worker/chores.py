@@ -4,8 +4,8 @@ tells others of itself.
 
 import asyncio
 import contextlib
-import itertools
 import os
+import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -18,7 +18,7 @@ from bide.queue.aio.planner import AsyncPlanner
 from bide.queue.schedules.definition import PlannedSchedule
 from bide.queue.schedules.records import OWN
 from bide.queue.tasks.definition import Tasks
-from bide.queue.workers import Process, Work, report
+from bide.queue.workers import Process, Work, key, report
 from bide.worker.stop import StopWaits
 
 _log = Log("bide.worker")
@@ -114,39 +114,25 @@ class Reporter:
         self._topics = sorted(topics)
         self._look = look
         self._version = exact_version()
-        self._name = ""
+        self._key = ""
         self._started = 0
 
     async def run(self) -> None:
         """Until it is cancelled, as at the end; then it is told that the worker has stopped."""
-        self._name, self._started = _free_name(), _now()
+        self._key, self._started = key(process_name(os.getpid())), _now()
         while True:
             with contextlib.suppress(BideError):  # the claims tell of an engine that is away
                 await self._tell()
             await asyncio.sleep(TOLD)
 
     async def stop(self) -> None:
-        if self._name:
-            _names.discard(self._name)
+        if self._key:
             with contextlib.suppress(BideError):
                 await self._tell(stopped=True)
 
     async def _tell(self, *, stopped: bool = False) -> None:
-        process = Process(os.getpid(), self._version, self._topics, self._started, stopped)
-        await self._engine.put([report(self._name, process, self._look(_now()))])
-
-
-_names: set[str] = set()
-"""Of the workers in this process."""
-
-
-def _free_name() -> str:
-    """That of the process, and for a second worker in it another one."""
-    process = process_name(os.getpid())
-    numbered = (process if number == 1 else f"{process}.{number}" for number in itertools.count(1))
-    name = next(name for name in numbered if name not in _names)
-    _names.add(name)
-    return name
+        process = Process(socket.gethostname(), os.getpid(), self._version, self._topics, self._started, stopped)
+        await self._engine.put([report(self._key, process, self._look(_now()))])
 
 
 def _now() -> int:
