@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import sentry_sdk
 from sentry_sdk.integrations import Integration
 from sentry_sdk.scope import Scope, add_global_event_processor
-from sentry_sdk.tracing import TransactionSource
 from sentry_sdk.utils import event_from_exception
 
 from bide.queue import Bury, MessagesHandling, MessagesSending, Retry, Snooze, Subscription, subscribe
@@ -73,7 +72,7 @@ class _Subscriber:
                 dict(first.headers) if alone else {},  # a batch has no trace that is that of all
                 op="queue.process",
                 name=event.topic,
-                source=TransactionSource.TASK,
+                source="task",
                 origin=BideIntegration.origin,
             )
             with sentry_sdk.start_transaction(transaction) as span:
@@ -104,7 +103,7 @@ def _add_trace(event: MessagesSending) -> None:
 
 def _describe(scope: Scope, event: MessagesHandling) -> None:
     scope.clear_breadcrumbs()
-    scope.set_transaction_name(event.topic, source=TransactionSource.TASK)
+    scope.set_transaction_name(event.topic, source="task")
     scope.set_tag("bide.topic", event.topic)
     scope.set_tag("bide.task", event.task)
     if event.count > 1:

@@ -147,8 +147,8 @@ def _acks_unhandled(queue: AsyncQueue) -> None:
 
     async def nothing() -> None: ...
 
-    def call(self: Handlers, handling: Handling) -> Awaitable[None]:
-        return plain(self, handling) if next(count) % 50 else nothing()
+    def call(self: Handlers, handling: Handling, *, told: bool = False) -> Awaitable[None]:
+        return plain(self, handling, told=told) if next(count) % 50 else nothing()
 
     Handlers.call = call  # type: ignore[method-assign, assignment]
 

@@ -50,13 +50,10 @@ class Metering:
             raise
         finally:
             self._operations.record(time.perf_counter() - began, attributes)
-            del attributes[c.OPERATION_TYPE]  # which a counter of one operation has not
-            self._sent.add(event.count, attributes)
+            self._sent.add(event.count, _without_type(attributes))
 
     def begun(self, event: MessagesBegun) -> None:
-        attributes = c.operation("receive", "receive", event.topic)
-        del attributes[c.OPERATION_TYPE]
-        self._consumed.add(event.count, attributes)
+        self._consumed.add(event.count, _without_type(c.operation("receive", "receive", event.topic)))
 
     @contextmanager
     def handling(self, event: MessagesHandling) -> Iterator[None]:
@@ -73,8 +70,12 @@ class Metering:
         finally:
             if (failure := c.failure(event, raised)) is not None:
                 attributes[c.ERROR] = failure
-            del attributes[c.OPERATION_TYPE]
-            self._processes.record(time.perf_counter() - began, attributes)
+            self._processes.record(time.perf_counter() - began, _without_type(attributes))
+
+
+def _without_type(attributes: c.Attributes) -> c.Attributes:
+    """For metrics of one operation only."""
+    return {name: value for name, value in attributes.items() if name != c.OPERATION_TYPE}
 
 
 class Gauges:
