@@ -150,7 +150,7 @@ def _acks_unhandled(queue: AsyncQueue) -> None:
     def call(self: Handlers, handling: Handling, *, told: bool = False) -> Awaitable[None]:
         return plain(self, handling, told=told) if next(count) % 50 else nothing()
 
-    Handlers.call = call  # type: ignore[method-assign, assignment]
+    Handlers.call = call  # type: ignore[method-assign]
 
 
 def _counts_threads_too_soon(queue: AsyncQueue) -> None:
