@@ -263,7 +263,7 @@ class Stats(msgspec.Struct, frozen=True):
     next_due: int | None = None  # of what is scheduled
     topics: Mapping[str, "Stats"] = {}
     timeline: Sequence[int] = ()  # pending messages that fall due in each part of the window asked for
-    about: bool = False  # scheduled or ready is an estimate; below 10,000 of a topic, they are always exact
+    about: bool = False  # scheduled, ready or due_within is an estimate; below 10,000 of a topic, they are always exact
     missing: Sequence[str] = ()  # servers that did not answer, of a queue that has several: what they have is not counted
     due_within: Sequence[int] = ()  # pending messages that fall due within each of the times asked for, from now on
 

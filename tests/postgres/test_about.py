@@ -51,8 +51,21 @@ def test_an_estimate_follows_a_backlog_that_is_drained(new_postgres: NewPostgres
 
 def test_counts_read_no_more_of_a_larger_topic(large: str) -> None:
     with psycopg.connect(large) as client:
-        query = f"select bide.stats('mail', '{{}}', {EXACT}, null, null, null, null)"
+        query = f"select bide.stats_of(array['mail'], {EXACT}, false, null, null, null, null)"
         assert EXACT < read(client, "message_due", query) < EXACT + 100
+        # also in a window, if that may be an estimate
+        query = f"select bide.stats_of(array['mail'], {EXACT}, true, 0, {2**50}, 4, null)"
+        assert 2 * EXACT < read(client, "message_due", query) < 2 * EXACT + 100
+
+
+def test_what_falls_due_in_a_large_topic_is_an_estimate_that_says_so(large: str) -> None:
+    with Queue(large) as queue:
+        stats = queue.stats("mail", due_within=["1m", "2h", "3h"])
+    assert stats.about
+    soon, within, later = stats.due_within
+    assert soon == 0
+    assert abs(within - MANY) < MANY / 10
+    assert later == within
 
 
 def test_a_count_of_up_to_ten_thousand_is_exact(postgres_url: str) -> None:

@@ -334,7 +334,8 @@ class AsyncEngine(ABC):
     ) -> Stats:
         """Counts of a topic, or of all `but` some; with a window also how much of each falls due in each of its parts.
 
-        Of more than 10,000 messages that are scheduled, or ready, in a topic, an engine may give an estimate with `about`.
+        Of more than 10,000 messages that are scheduled, or ready, in a topic, an engine may give an estimate with `about`; and
+        so of more in the window, if that may be `about`.
 
         - Counts agree with a full scan.
         - Counts leave out the topics that are not asked for.
@@ -343,6 +344,7 @@ class AsyncEngine(ABC):
         - The timeline counts what is pending.
         - Counts of a large topic are exact.
         - Counts beyond ten thousand are exact or said to be about.
+        - A window beyond ten thousand is exact or said to be about.
         - The first due times of a large topic are exact.
         - The timeline of a large topic is exact.
         """

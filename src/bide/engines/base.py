@@ -226,6 +226,7 @@ class Window(msgspec.Struct, frozen=True):
     start: int
     end: int
     parts: int
+    about: bool = False  # of more than 10,000 messages of a topic in it, an engine may give an estimate
 
 
 class Tended(msgspec.Struct, frozen=True):

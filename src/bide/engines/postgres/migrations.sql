@@ -325,3 +325,6 @@ drop function if exists
     bide.put_one(bigint, text, bytea, bigint, int, int, bigint, text, text, text, bigint, bigint, bigint, boolean),
     bide.put_only(bigint, text, bytea, bigint, int, int, bigint, text, text, text, bigint, bigint, bigint, boolean),
     bide.with_first(jsonb);
+
+-- migration: 0024_stats_in_pieces.sql
+-- Functions only: topics are counted some at a time.

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from bide.core.key_rules import FIRST
 from bide.core.times import MAX_DELAY_MS
 from bide.engines.base import (
+    MAX_BATCH,
     Claim,
     Claimed,
     Condition,
@@ -51,7 +52,8 @@ CALLS: Mapping[str, str] = {
     "from {schema}.get_all(%s::bigint[], %s::{text}, %s::{text}, %s) as g",
     "scan": "select s.stage_of, s.now, s.since, s.token, s.request, (s.it).* "
     "from {schema}.scan_all(%s, %s, %s, %s, %s, %s, %s) as s",
-    "stats": "select * from {schema}.stats(%s, %s::{text}, %s, %s, %s, %s, %s)",
+    "topics": "select * from {schema}.topics()",
+    "stats": "select * from {schema}.stats_of(%s::{text}, %s, %s, %s, %s, %s, %s)",
     "requeue": "select * from {schema}.requeue_over(%s, %s, %s::bigint[], %s, %s, %s, %s, %s)",
     "purge_dead": "select * from {schema}.purge_dead(%s, %s, %s::bigint[], %s, %s)",
     "purge": "select * from {schema}.purge(%s, %s, %s, %s)",
@@ -62,6 +64,7 @@ CALLS: Mapping[str, str] = {
 
 PENDING, LEASED, DEAD = range(3)
 BY_HAND = f"{UNREADABLE} Was its row written by hand? Other programs send with bide.send()."
+MOMENT = 0.02  # seconds that a statement of stats should take
 EXACT = 10_000  # messages of a topic and state that stats counts one by one; how many more there are, it estimates
 
 _ID = re.compile(r"[0-7][0-9a-f]{15}")
@@ -308,6 +311,11 @@ def _stored_of(row: Sequence[Any], traces: Sequence[Any] | None = None) -> Store
         leased_since=None if token is None else claim_time(token >> 20, now),  # see `claim`
         token=None if token is None else _token_text(token),
     )
+
+
+def next_many(many: int, took: float) -> int:
+    """Topics that the next statement of stats may count, when so many took so long."""
+    return max(1, min(MAX_BATCH, int(many * min(4.0, MOMENT / max(took, 0.001)))))
 
 
 def stats_of(row: Sequence[Any]) -> Stats | None:

@@ -56,7 +56,7 @@ class AsyncTopicVerbs:
         each topic.
 
         - due_within: times such as ["5m", "1d"]. `due_within` of the answer says how many messages fall due within each of
-          them, from now on.
+          them, from now on. It is an estimate where `about` says so.
         """
         name, but = (None, OWN) if topic is None else (options.topic(topic), ())
         within = _times(due_within)
@@ -68,7 +68,7 @@ class AsyncTopicVerbs:
         begin, now = stats.next_due, self.session.setup.now_ms()  # what is due by the engine's clock is before that
         for each in sorted(set(within)):
             if begin is not None and (end := now + each + 1) > begin:
-                parts[each] = await engine.stats(name, but=but, window=Window(begin, end, 1))
+                parts[each] = await engine.stats(name, but=but, window=Window(begin, end, 1, about=True))
                 begin = end
         return _coming(stats, parts, within)
 
@@ -206,9 +206,12 @@ def _coming(stats: Stats, parts: Mapping[int, Stats], within: Sequence[int]) -> 
         counts = {each: sum(part.timeline) for each, part in found.items()}
         return [sum(count for time, count in counts.items() if time <= each) for each in within]
 
-    topics = {topic: replace(each, due_within=told(topic)) for topic, each in stats.topics.items()}
+    def about(topic: str | None) -> bool:
+        return any((each if topic is None else each.topics.get(topic, Stats())).about for each in (stats, *parts.values()))
+
+    topics = {topic: replace(each, due_within=told(topic), about=about(topic)) for topic, each in stats.topics.items()}
     missing = sorted({server for each in (stats, *parts.values()) for server in each.missing})
-    return replace(stats, due_within=told(None), topics=topics, missing=missing)
+    return replace(stats, due_within=told(None), topics=topics, about=about(None), missing=missing)
 
 
 def _named(ids: Iterable[str] | None, where: Where | None, example: str) -> list[str] | None:

@@ -233,6 +233,23 @@ class Exactness:
         assert (together.ready, together.topics["news"].about) == (1, False)
 
     @needs("inspect")
+    async def test_a_window_beyond_ten_thousand_is_exact_or_said_to_be_about(self, bench: Bench) -> None:
+        # Given two topics, one with just over ten thousand messages in a window, and some later
+        for _ in range(11):
+            await bench.put_all(*[NewMessage("mail", b"x", delay=HOUR)] * 1_000)
+        await bench.put_all(*[NewMessage(topic, b"x", delay=2 * HOUR) for topic in ("mail", "mail", "news")])
+        for hours, mails, news in ((1, 11_000, 0), (2, 2, 1)):
+            window = Window(bench.now + hours * HOUR - MINUTE, bench.now + hours * HOUR + MINUTE, 4, about=True)
+            together = await bench.engine.stats(window=window, now=bench.now)
+            for stats in (await bench.engine.stats("mail", window=window, now=bench.now), together.topics["mail"]):
+                # Then it has them all in the right part, or an estimate that says so; and what is less is exact
+                found = stats.timeline[2]
+                assert (9_000 < found < 13_000) if stats.about and mails > 10_000 else (found == mails)
+                assert sum(stats.timeline) == found
+            assert together.topics["news"].timeline[2] == news
+            assert together.topics["news"].about is False
+
+    @needs("inspect")
     async def test_the_first_due_times_of_a_large_topic_are_exact(self, bench: Bench) -> None:
         large = await crowded(bench)
         async for _ in large.as_time_goes_by():

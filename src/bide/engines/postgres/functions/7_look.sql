@@ -129,6 +129,7 @@ begin
 end $$;
 
 create or replace function bide.topics() returns setof text language plpgsql stable
+set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 -- All that hold something or are paused: a jump from each to the next along the index, not a walk.
 declare
@@ -144,8 +145,8 @@ begin
     return query select distinct t.topic from bide.tally t;
 end $$;
 
-create or replace function bide.stats(
-    of text, but text[], exact int, window_start bigint, window_end bigint, parts bigint, given bigint
+create or replace function bide.stats_of(
+    names text[], exact int, roughly boolean, window_start bigint, window_end bigint, parts bigint, given bigint
 ) returns table (
     name text, scheduled bigint, ready bigint, leased bigint, dead bigint, dropped bigint, paused boolean, first bigint,
     next_due bigint, now bigint, timeline bigint[], about boolean
@@ -153,8 +154,8 @@ create or replace function bide.stats(
 set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_mergejoin = off as $$
 -- One row for each topic. More than `exact` scheduled or ready messages are not counted, but estimated, from a thousand pages of
--- the table, which are always the same ones: statistics of the planner would be of another time. One statement for all topics, as
--- there may be a hundred thousand.
+-- the table, which are always the same ones: statistics of the planner would be of another time. So are the parts of a window
+-- that has more, if they may be told `roughly`. The caller names as many topics as take a moment.
 #variable_conflict use_column
 declare
     us bigint := bide.engine_us(given, given is not null);
@@ -167,7 +168,12 @@ begin
         select m.topic, round(count(*) filter (where m.due > at_) * 100 / percent)::bigint as far,
             round(count(*) filter (where m.due <= at_) * 100 / percent)::bigint as due
         from bide.message m tablesample system (percent) repeatable (0)
-        where m.until is null and (of is null or m.topic = of) group by m.topic
+        where m.until is null and m.topic = any (names) group by m.topic
+    ), parted as materialized (  -- nor this
+        select m.topic, (m.due - window_start) * parts / (window_end - window_start) as part,
+            round(count(*) * 100 / percent)::bigint as many
+        from bide.message m tablesample system (percent) repeatable (0)
+        where m.until is null and m.topic = any (names) and m.due >= window_start and m.due < window_end group by 1, 2
     )
     select
         each.name,
@@ -190,7 +196,10 @@ begin
             ) as f
         ) end),
         at_,
-        case when parts is not null then array(
+        case when parts is null then null when inside.many > exact then array(
+            select coalesce(c.many, 0) from generate_series(0, parts - 1) as p(part)
+            left join parted c on c.topic = each.name and c.part = p.part order by p.part
+        ) else array(
             select coalesce(c.many, 0) from generate_series(0, parts - 1) as p(part) left join (
                 select (m.due - window_start) * parts / (window_end - window_start) as part, count(*) as many
                 from bide.message m
@@ -199,11 +208,16 @@ begin
                 group by 1
             ) as c on c.part = p.part order by p.part
         ) end,
-        far.many > exact or due.many > exact
-    from (
-        select distinct a.name from (select of where of is not null union all select bide.topics() where of is null) as a(name)
-        where a.name <> all (but)
-    ) as each
+        far.many > exact or due.many > exact or inside.many > exact
+    from unnest(names) as each(name)
+    cross join lateral (
+        select count(*) as many from (
+            select 1 from bide.message m
+            where roughly and m.topic = each.name and m.level in (0, 1, 2) and m.until is null and m.due >= window_start
+                and m.due < window_end
+            limit exact + 1
+        ) as c
+    ) as inside
     cross join lateral (
         select count(*) as many from (
             select 1 from bide.message m
@@ -225,12 +239,27 @@ begin
         ) as c
     ) as early
     left join (
-        select m.topic, count(*) as many from bide.message m where m.until > -1 and (of is null or m.topic = of) group by m.topic
+        select m.topic, count(*) as many from bide.message m where m.until > -1 and m.topic = any (names) group by m.topic
     ) as held on held.topic = each.name
     left join (
         select y.topic, sum(y.dead)::bigint as dead, sum(y.dropped)::bigint as dropped from bide.tally y
-        where of is null or y.topic = of group by y.topic
+        where y.topic = any (names) group by y.topic
     ) as tally on tally.topic = each.name
     left join bide.topic t on t.name = each.name
     order by each.name;
+end $$;
+
+create or replace function bide.stats(
+    of text, but text[], exact int, window_start bigint, window_end bigint, parts bigint, given bigint
+) returns table (
+    name text, scheduled bigint, ready bigint, leased bigint, dead bigint, dropped bigint, paused boolean, first bigint,
+    next_due bigint, now bigint, timeline bigint[], about boolean
+) language plpgsql stable
+set search_path = pg_catalog, pg_temp as $$
+-- As the release before asks: all topics in one statement.
+begin
+    return query select * from bide.stats_of(
+        case when of is null then array(select distinct t from bide.topics() as t where t <> all (but)) else array[of] end,
+        exact, false, window_start, window_end, parts, given
+    );
 end $$;
