@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from bide import Queue
 from bide.cli.watch.look import AT_MOST, READ, QueueWatch
 from bide.cli.watch.screen import rate
+from bide.queue.workers import Process, Work, key, report
 from tests.cli.running import AtTerminal, Bide, Terminal
 from tests.servers.redis import RedisServer
 
@@ -44,7 +46,7 @@ def test_in_a_pipe_it_prints_the_tables_once(bide: Bide, busy: Queue) -> None:
     assert lines[0] == ["topic", "scheduled", "ready", "leased", "dead", "overdue", "next", "due"]
     assert lines[1][:5] == ["mail.out", "0", "3", "2", "0"]
     assert lines[2][:5] == ["report", "1", "0", "0", "0"]
-    assert lines[4] == ["worker", "runs", "longest", "of", "attempt", "message"]
+    assert lines[4] == ["worker", "runs", "done", "failed", "lateness", "longest", "of", "attempt", "message"]
     assert [lines[5][0], lines[5][1], *lines[5][3:5]] == [ME, "2", "mail.out", "1/3"]
     assert (ended.code, ended.err, len(lines)) == (0, "", 6)
 
@@ -58,7 +60,7 @@ def test_topics_may_be_chosen(bide: Bide, busy: Queue) -> None:
 def test_as_json_it_is_an_object_a_look(bide: Bide, busy: Queue) -> None:
     [line] = bide("watch", "--once", "--json").out.splitlines()
     look = json.loads(line)
-    assert set(look) == {"at", "at_ms", "topics", "workers"}
+    assert set(look) == {"at", "at_ms", "topics", "workers", "processes"}
     assert [(each["topic"], each["ready"], each["leased"], each["change"]) for each in look["topics"]] == [
         ("mail.out", 3, 2, None),
         ("report", 0, 0, None),
@@ -66,6 +68,28 @@ def test_as_json_it_is_an_object_a_look(bide: Bide, busy: Queue) -> None:
     [worker] = look["workers"]
     assert (worker["worker"], worker["topic"], worker["messages"]) == (ME, "mail.out", 2)
     assert look["at_ms"] - 60_000 < worker["since_ms"] <= look["at_ms"]
+
+
+def told(queue: Queue, topic: str, **running: int) -> None:
+    """A worker of another process tells of itself."""
+    now = time.time_ns() // 1_000_000
+    process = Process("web", 7, "0.2.0", [topic], now - 60_000)
+    queue.session.engine().put([report(key(f"web:{topic}"), process, Work(running, 12, 3, [(now, 12, 3, 41_000)]))])
+
+
+def test_workers_with_nothing_to_do_are_shown_with_what_they_tell(bide: Bide, busy: Queue) -> None:
+    told(busy, "report")
+    told(busy, "idle", idle=1)
+    lines = [line.split() for line in bide("watch").out.splitlines()]
+    assert [line[0] for line in lines[5:]] == [ME, "web:idle", "web:report"]
+    assert lines[6][1:] == ["1", "12", "3", "41s", "idle"]
+    assert lines[7][1:] == ["0", "12", "3", "41s", "report"]
+    # and of those topics only that were asked for, also if they hold nothing
+    assert [line.split()[0] for line in bide("watch", "idle").out.splitlines() if "web" in line] == ["web:idle"]
+    assert [each["worker"] for each in json.loads(bide("watch", "--json", "--once").out)["processes"]] == [
+        "web:idle",
+        "web:report",
+    ]
 
 
 def test_what_is_in_memory_can_not_be_watched_from_outside(bide: Bide) -> None:
@@ -174,7 +198,7 @@ def test_a_look_asks_for_the_counts_and_for_what_runs_in_a_few_topics(queue: Que
         look = looking.look(asked)
         assert len(look.running) == looks * READ  # others in each look, and those of before are kept
         assert look.unread == 3 * READ - looks * READ
-    assert sorted(counted.asked) == ["messages"] * 3 * READ + ["stats"] * 3
+    assert sorted(counted.asked) == ["capabilities"] * 3 + ["messages"] * 3 * READ + ["stats"] * 3 + ["workers"] * 3
 
 
 def test_a_slow_server_is_left_alone_for_nine_tenths_of_the_time(queue: Queue) -> None:

@@ -1,5 +1,6 @@
 """`bide workers`: which processes work for the queue, what they run and how they are."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -63,15 +64,11 @@ def _tell_silent(names: list[str]) -> None:
 
 
 def _row(each: WorkerInfo, now: int) -> tuple[str, ...]:
-    recent = [minute for minute in each.minutes if minute.begin > now - RECENT * _MINUTE]
-    late = max((minute.lateness for minute in recent), default=None)
     return (
         each.name,
         state(each, now),
         f"{sum(each.running.values()):,}",
-        f"{sum(minute.done for minute in recent):,}",
-        f"{sum(minute.failed for minute in recent):,}",
-        "" if late is None else formats.span(late) or "0s",
+        *recent([each], now),
         ", ".join(each.topics),
         relative(each.started, now),
         relative(each.seen, now),
@@ -79,17 +76,31 @@ def _row(each: WorkerInfo, now: int) -> tuple[str, ...]:
     )
 
 
+def recent(told: Sequence[WorkerInfo], now: int) -> tuple[str, str, str]:
+    """What was done in the last five minutes, what has failed, and how late at most; nothing of who has told nothing."""
+    minutes = [minute for each in told for minute in each.minutes if minute.begin > now - RECENT * _MINUTE]
+    if not told:
+        return "", "", ""
+    late = max((minute.lateness for minute in minutes), default=None)
+    done, failed = sum(minute.done for minute in minutes), sum(minute.failed for minute in minutes)
+    return f"{done:,}", f"{failed:,}", "" if late is None else formats.span(late) or "0s"
+
+
+def is_silent(each: WorkerInfo, now: int) -> bool:
+    return now - each.seen > SILENT
+
+
 def state(each: WorkerInfo, now: int) -> str:
     """In a word."""
     if each.stopped:
         return "stopped"
-    return "silent" if now - each.seen > SILENT else "works"
+    return "silent" if is_silent(each, now) else "works"
 
 
 def _style(each: WorkerInfo, now: int) -> str:
     if each.stopped:
         return "dim"
-    if now - each.seen > SILENT:
+    if is_silent(each, now):
         return "red"
     late = max((minute.lateness for minute in each.minutes[-1:]), default=0.0)
     return "yellow" if late >= LATE else ""

@@ -67,7 +67,7 @@ def watch(
         from bide.cli.watch.screen import print_look
 
         with options.open() as queue:
-            print_look(_looking(topic).look(queue), now_ms())
+            print_look(_looking(topic).look(queue))
         return Exit.OK
     from bide.cli.watch.screen import show
 

@@ -1,14 +1,16 @@
-"""What a look at a queue finds, and how much it may cost the server: a call for the counts, and a few for what runs."""
+"""What a look at a queue finds, and how much it may cost the server: a call for the counts, one for what workers tell of
+themselves, and a few for what runs.
+"""
 
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bide.cli.output import now_ms
 from bide.cli.pages import topic_pattern
 from bide.core import formats
-from bide.types import Info, Stats
+from bide.types import Info, Stats, WorkerInfo
 
 if TYPE_CHECKING:
     from bide.queue import Queue
@@ -29,6 +31,16 @@ class Running(NamedTuple):
     oldest: Info  # leased by it for the longest time
 
 
+class WorkerLook(NamedTuple):
+    """One worker process."""
+
+    name: str
+    messages: int
+    topics: Sequence[str]  # of what it runs; else those that it serves
+    oldest: Info | None  # None: nothing of what it runs was read
+    told: Sequence[WorkerInfo]  # what it has told of itself; a process may have several workers
+
+
 class QueueLook(NamedTuple):
     """A queue at one moment."""
 
@@ -36,6 +48,7 @@ class QueueLook(NamedTuple):
     topics: Mapping[str, Stats]  # those with most due messages first
     changes: Mapping[str, float]  # messages a second that a topic gains or loses; at first, none is known
     running: Sequence[Running]  # what has run longest first
+    told: Sequence[WorkerInfo]  # of the workers that have not ended, and serve one of the topics asked for
 
     def count(self, state: str) -> int:
         return sum(getattr(counts, state) for counts in self.topics.values())
@@ -58,6 +71,17 @@ class QueueLook(NamedTuple):
         """Running messages that no worker is known of."""
         return max(0, self.count("leased") - sum(each.messages for each in self.running))
 
+    def workers(self) -> list[WorkerLook]:
+        """First those with messages, what has run longest first."""
+        found: dict[str, WorkerLook] = {}
+        for each in self.running:
+            before = found.get(each.worker, WorkerLook(each.worker, 0, (), each.oldest, ()))
+            found[each.worker] = before._replace(messages=before.messages + each.messages, topics=[*before.topics, each.topic])
+        for info in self.told:
+            before = found.get(info.name, WorkerLook(info.name, sum(info.running.values()), info.topics, None, ()))
+            found[info.name] = before._replace(told=[*before.told, info])
+        return list(found.values())
+
     def json(self) -> dict[str, Any]:
         return {
             **formats.instant("at", self.at),
@@ -73,6 +97,7 @@ class QueueLook(NamedTuple):
                 }
                 for each in self.running
             ],
+            "processes": [formats.worker(each) for each in self.told],
         }
 
 
@@ -88,9 +113,9 @@ class QueueWatch:
     def look(self, queue: "Queue") -> QueueLook:
         self._took, began = 0.0, time.monotonic()  # a look that fails keeps no server busy
         topics = self._topics(queue)
-        running = self._running(queue, topics)
+        running, told = self._running(queue, topics), self._told(queue)
         self._took = time.monotonic() - began
-        return QueueLook(now_ms(), topics, self._changes(began, topics), running)
+        return QueueLook(now_ms(), topics, self._changes(began, topics), running, told)
 
     def rest(self, interval: float) -> float:
         """Seconds to wait after a look, so that a server with very many topics is not kept busy."""
@@ -102,6 +127,12 @@ class QueueWatch:
         wanted = topic_pattern(self._pattern)
         found = [(topic, counts) for topic, counts in queue.stats().topics.items() if wanted.fullmatch(topic)]
         return dict(sorted(found, key=_order))
+
+    def _told(self, queue: "Queue") -> Sequence[WorkerInfo]:
+        if not queue.capabilities.keys:
+            return ()
+        wanted = topic_pattern(self._pattern)
+        return [each for each in queue.workers() if not each.stopped and any(map(wanted.fullmatch, each.topics))]
 
     def _running(self, queue: "Queue", topics: Mapping[str, Stats]) -> Sequence[Running]:
         """Of the topics where something runs, some are read anew, those first that were not for the longest time."""
@@ -136,12 +167,3 @@ def _since(info: Info) -> float:
 
 def _stored(counts: Stats) -> int:
     return counts.scheduled + counts.ready + counts.leased + counts.dead
-
-
-def by_worker(running: Iterable[Running]) -> list[tuple[str, int, list[str], Info]]:
-    """Of each process: how many messages it has, of which topics, and the one it has had for the longest time."""
-    found: dict[str, tuple[str, int, list[str], Info]] = {}
-    for each in running:  # what has run longest comes first
-        worker, count, topics, oldest = found.get(each.worker, (each.worker, 0, [], each.oldest))
-        found[each.worker] = worker, count + each.messages, [*topics, each.topic], oldest
-    return list(found.values())

@@ -12,7 +12,8 @@ from bide.cli.exits import Exit
 from bide.cli.output import LATE, Table, console, echo, escaped, is_terminal, note, relative, without_passwords
 from bide.cli.queues import QueueOptions
 from bide.cli.topics import count, overdue
-from bide.cli.watch.look import QueueLook, QueueWatch, by_worker
+from bide.cli.watch.look import QueueLook, QueueWatch, WorkerLook
+from bide.cli.workers import is_silent, recent
 from bide.core.formats import plural, span
 from bide.errors import EngineError
 from bide.types import Info, Stats
@@ -22,12 +23,18 @@ if TYPE_CHECKING:
 
 
 TOPICS = ("topic", "scheduled", "ready", "leased", "dead", "change", "overdue", "next due")
-WORKERS = ("worker", "runs", "longest", "of", "attempt", "message")
-RIGHT = ("scheduled", "ready", "leased", "dead", "change", "overdue", "runs", "longest", "attempt")
+WORKERS = ("worker", "runs", "done", "failed", "lateness", "longest", "of", "attempt", "message")
+RIGHT = (
+    *("scheduled", "ready", "leased", "dead", "change", "overdue"),
+    *("runs", "done", "failed", "lateness", "longest", "attempt"),
+)
 GAP = "  "
 NAME = 16  # cells of the first column, before another column is left out for it
 LONGEST = 40  # cells of any other column
-SPARE = ("attempt", "next due", "message", "dead", "change", "of", "scheduled", "overdue", "longest", "leased", "runs")
+SPARE = (
+    *("attempt", "next due", "message", "dead", "change", "of", "failed", "lateness"),
+    *("scheduled", "overdue", "longest", "leased", "done", "runs"),
+)
 SILENT = 2.0  # seconds without an answer: then the screen says so
 TICK = 1.0
 LEAST = 3  # lines of a table, however low the screen is
@@ -60,17 +67,21 @@ def style(counts: Stats) -> str:
 
 
 def worker_rows(look: QueueLook) -> list[tuple[str, ...]]:
-    return [
-        (
-            worker,
-            f"{many:,}",
-            _for(oldest, look.at),
-            ", ".join(topics),
-            f"{oldest.attempt}/{oldest.max_attempts}",
-            _name(oldest),
-        )
-        for worker, many, topics, oldest in by_worker(look.running)
-    ]
+    return [_worker_row(each, look.at) for each in look.workers()]
+
+
+def _worker_row(each: WorkerLook, now: int) -> tuple[str, ...]:
+    oldest, topics = each.oldest, ", ".join(each.topics)
+    has = ("", topics, "", "") if oldest is None else (_for(oldest, now), topics, _attempt(oldest), _name(oldest))
+    return each.name, f"{each.messages:,}", *recent(each.told, now), *has
+
+
+def worker_styles(look: QueueLook) -> list[str]:
+    return ["red" if each.told and all(is_silent(one, look.at) for one in each.told) else "" for each in look.workers()]
+
+
+def _attempt(info: Info) -> str:
+    return f"{info.attempt}/{info.max_attempts}"
 
 
 def _for(info: Info, now: int) -> str:
@@ -133,19 +144,19 @@ def _cut(cell: str, width: int) -> str:
     return cell if cell_len(cell) <= width else set_cell_size(cell, width - 1) + "…"
 
 
-def print_look(look: QueueLook, now: int) -> None:
-    if not look.topics:
-        note("There are no topics.")
-        return
+def print_look(look: QueueLook) -> None:
     headings = [heading for heading in TOPICS if heading != "change"]  # which takes two looks
     place = TOPICS.index("change")
-    topics = Table(*headings, right=RIGHT)
-    rows = [(*row[:place], *row[place + 1 :]) for row in topic_rows(look)]
-    topics.add(rows, [style(counts) for counts in look.topics.values()])
-    if look.running:
+    if look.topics:
+        topics = Table(*headings, right=RIGHT)
+        rows = [(*row[:place], *row[place + 1 :]) for row in topic_rows(look)]
+        topics.add(rows, [style(counts) for counts in look.topics.values()])
+    else:
+        note("There are no topics.")
+    if rows := worker_rows(look):
         echo("")
         workers = Table(*WORKERS, right=RIGHT, short=("of",))
-        workers.add(worker_rows(look))
+        workers.add(rows, worker_styles(look))
     if look.unread:
         note(f"{look.unread:,} more run in workers that were not asked for.")
 
@@ -230,11 +241,11 @@ def frame(watcher: Watcher, screen: "Console") -> "RenderableType":
         room = max(2 * LEAST, screen.height - len(screen.render_lines(Group(*lines))) - 4)
         topics, workers = topic_rows(look), worker_rows(look)
         below = min(len(workers), max(LEAST, room // 3, room - len(topics)))
-        above = room - below - (2 if look.running else 0)
+        above = room - below - (2 if workers else 0)
         styles = [style(counts) for counts in look.topics.values()]
         lines += ["", *_table(TOPICS, topics, (screen.width, above), "topic", styles)]
-        if look.running:
-            lines += ["", *_table(WORKERS, workers, (screen.width, below), "worker")]
+        if workers:
+            lines += ["", *_table(WORKERS, workers, (screen.width, below), "worker", worker_styles(look))]
     return Group(*lines)
 
 
