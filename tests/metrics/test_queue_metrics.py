@@ -1,7 +1,10 @@
 """Metrics of a queue: what is there, what falls due when, and one look for all who ask."""
 
+import gc
+import itertools
 import subprocess
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +19,7 @@ from prometheus_client.exposition import generate_latest
 
 from bide import AsyncQueue, BadOption, EngineError, ManualClock, Queue
 from bide.metrics import ProcessMetrics, QueueMetrics, app
-from bide.metrics.queue import GONE, STATES, WITHIN, Labels
+from bide.metrics.queue import GONE, STATES, WITHIN, Labels, registry
 from bide.queue import EngineCalled
 from tests.cli.running import BIDE, plain_environment
 from tests.metrics.scraped import Samples, ask, parsed, scrape, value
@@ -99,6 +102,40 @@ def test_who_has_gone_for_long_makes_room() -> None:
     assert [labels.of(name) for name in "abc"] == ["a", "b", "other"]
     labels.note(iter(["b", "c"]), GONE + 1)
     assert [labels.of(name) for name in "abc"] == ["other", "b", "c"]
+
+
+def test_a_page_of_ten_thousand_topics_stays_small() -> None:
+    with Queue("memory://") as queue:
+        for number in range(10_000):
+            queue.send(f"an.unusually.long.name.of.a.topic.{number:05}", 1, delay="1h")
+        page = generate_latest(registry(QueueMetrics(queue)))
+    assert len(page) < 200_000
+    samples = parsed(page.decode())
+    assert sum(found for (name, _), found in samples.items() if name == "bide_messages") == 10_000
+
+
+def test_nothing_grows_in_a_day_of_scrapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scrape each minute, while each minute's topic is not used again after five."""
+    clock, now, sizes = ManualClock(), itertools.count(0, 60), list[tuple[int, int]]()
+    with Queue("memory://", clock=clock) as queue:
+        metrics = registry(QueueMetrics(queue))
+        monkeypatch.setattr("bide.metrics.queue.time.monotonic", lambda: float(next(now)))
+        tracemalloc.start()
+        try:
+            for minute in range(24 * 60):
+                queue.send(f"topic.{minute:04}", 1, delay="5m")
+                clock.advance(60)
+                if minute >= 5:
+                    assert queue.ack_many(queue.receive(f"topic.{minute - 5:04}")) == [True]
+                page = generate_latest(metrics)
+                if minute % 120 == 119:
+                    gc.collect()
+                    sizes.append((len(page), tracemalloc.get_traced_memory()[0]))
+        finally:
+            tracemalloc.stop()
+    (early, kept), *_, (late, left) = sizes[4:]  # when all labels have been given out
+    assert late <= early + 100
+    assert left < kept + 100_000
 
 
 def test_ten_who_ask_cost_what_one_does() -> None:
