@@ -16,10 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from opentelemetry.sdk.trace import TracerProvider
+
 from benchmarks.costs import body
 from benchmarks.counts import callgrind
 from bide import AsyncQueue, Outgoing, Queue, Worker
 from bide.metrics import ProcessMetrics
+from bide.otel.traces import Tracing
 from bide.queue.sync import receive
 from bide.worker import slices
 from tests.servers.redis import RedisServer
@@ -169,6 +172,11 @@ async def _work(url: str, many: int, *, send_too: bool, seen_by: Callable[[], ob
             done()
 
 
+def _traced() -> object:
+    """Makes all spans, and sends them nowhere."""
+    return Tracing(TracerProvider(), 30.0)
+
+
 def _in_loop(main: Callable[[str, int], Coroutine[Any, Any, None]]) -> Callable[[str, int], None]:
     return lambda url, many: asyncio.run(main(url, many))
 
@@ -184,6 +192,7 @@ PATHS: Mapping[str, tuple[int, Callable[[str, int], None]]] = {
     "send_many + worker": (5_000, _in_loop(partial(_work, send_too=True))),
     "worker": (5_000, _in_loop(partial(_work, send_too=False))),
     "worker with metrics": (5_000, _in_loop(partial(_work, send_too=False, seen_by=ProcessMetrics))),
+    "worker with traces": (2_000, _in_loop(partial(_work, send_too=False, seen_by=_traced))),
 }
 
 
