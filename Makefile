@@ -91,7 +91,7 @@ endef
 PYRIGHT := PATH="$(CURDIR)/$(BIN):$$PATH" pyright --verifytypes bide --ignoreexternal
 
 # The slowest first, since they run side by side.
-STEPS := mypy tests yardsticks message-path site pyright public docs translations lint-imports rooms unasync limits ruff-check ruff-format
+STEPS := mypy tests yardsticks message-path dashboards site pyright public docs translations lint-imports rooms unasync limits ruff-check ruff-format
 
 .PHONY: check
 check: .venv/.dev ## format, lint, types, import rules, limits, yardsticks, the public API, generated files, the site, unit tests; about a minute
@@ -126,6 +126,8 @@ check-yardsticks:
 	$(call step,yardsticks,$(BIN)/python -m tools.yardsticks)
 check-message-path:
 	$(call step,the path of a message,$(BIN)/python -m tools.message_path --check)
+check-dashboards:
+	$(call step,dashboards,$(BIN)/python -m tools.dashboards --check)
 check-public:
 	$(call step,the public API,$(BIN)/python -m tools.public --check)
 check-site:

@@ -7,7 +7,7 @@ CLUSTERS=/etc/postgresql-common/createcluster.d
 PATH=$PATH:/usr/sbin
 
 if [ $# -eq 0 ]; then
-    for name in redis-server nutcracker postgresql pgbouncer rabbitmq-server; do sh "$0" "$name"; done
+    for name in redis-server nutcracker postgresql pgbouncer rabbitmq-server prometheus; do sh "$0" "$name"; done
     exit 0
 fi
 NAME=$1

@@ -17,7 +17,9 @@ def main() -> None:
     with Queue(os.environ.get("BIDE_URL", "sqlite:///shop.db")) as sender:
         for order in range(1_000):
             sender.send("order.cancel", {"order": order}, key=f"order:{order}", delay=random.uniform(1, 900))
-        print(f"{sender.stats('order.cancel').pending:,} orders will be cancelled in the next 15 minutes, unless they are paid.")
+        print(
+            f"{sender.stats('order.cancel').pending:,} orders will be cancelled in the next 15 minutes, unless they are paid."
+        )
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ from bide.metrics.queue import GONE, STATES, WITHIN, Labels, registry
 from bide.queue import EngineCalled
 from tests.cli.running import BIDE, plain_environment
 from tests.metrics.scraped import Samples, ask, parsed, scrape, value
-from tests.servers.server import free_port
 from tests.worker.processes import until
 
 PATIENCE = 60.0
@@ -231,25 +230,6 @@ def test_an_application_for_wsgi() -> None:
         assert value(parsed(body), "bide_messages", topic="mail", state="ready") == 1
         assert wsgi(application, "HEAD") == ("200 OK", "")
         assert wsgi(application, "POST")[0] == "405 Method Not Allowed"
-
-
-@pytest.fixture
-def exporter(tmp_path: Path) -> Iterator[Any]:
-    """Starts `bide metrics`, which has ended in the end, as it should."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(*arguments: str) -> int:
-        port = free_port()
-        command = [*BIDE, "metrics", *arguments, "--port", f"127.0.0.1:{port}"]
-        process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=plain_environment())
-        started.append(process)
-        return port
-
-    yield start
-    for each in started:
-        each.terminate()
-        _, err = each.communicate(timeout=PATIENCE)
-        assert (each.returncode, "Traceback" in err) == (0, False), err
 
 
 def test_a_command_serves_them(tmp_path: Path, exporter: Any) -> None:
