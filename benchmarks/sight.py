@@ -25,7 +25,7 @@ from bide import Outgoing, Queue
 from bide.engines.postgres.sync.engine import Postgres
 from bide.engines.sqlite.transaction import NamedStatements
 from bide.metrics import QueueMetrics
-from bide.metrics.queue import registry
+from bide.metrics.app import registry
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 

@@ -60,6 +60,7 @@ from bide.types import (
     Stats,
     Where,
     WorkerInfo,
+    WorkerInfos,
     WorkerMinute,
 )
 
@@ -225,6 +226,7 @@ __all__ = [
     "Where",
     "Worker",
     "WorkerInfo",
+    "WorkerInfos",
     "WorkerMinute",
     "WrongLoop",
     "current",

@@ -98,7 +98,7 @@ def _add_trace(event: MessagesSending) -> None:
     if not _is_off():
         told = dict(sentry_sdk.get_current_scope().iter_trace_propagation_headers())
         for each in event.messages:
-            each.headers.update(told)
+            each.headers.update({name: text for name, text in told.items() if name not in each.headers})
 
 
 def _describe(scope: Scope, event: MessagesHandling) -> None:

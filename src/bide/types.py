@@ -336,6 +336,14 @@ class WorkerInfo(msgspec.Struct, frozen=True):
         return moment(self.seen)
 
 
+class WorkerInfos(list[WorkerInfo]):
+    """Worker processes, as `queue.workers()` lists them."""
+
+    def __init__(self, workers: Iterable[WorkerInfo] = (), missing: Sequence[str] = ()) -> None:
+        super().__init__(workers)
+        self.missing: Sequence[str] = missing  # servers that did not answer, of a queue that has several: who works may be more
+
+
 class Span(NamedTuple):
     """One bucket of a timeline: how many messages fall due from `start` up to, not including, `end`."""
 

@@ -1,16 +1,18 @@
 """What processes count in memory that they share, and what is told of it."""
 
+import os
 import threading
 from multiprocessing import get_context
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
-from bide import EngineError, Queue
+from bide import BadOption, EngineError, Queue
 from bide.engines.base import Claimed, NewMessage
 from bide.metrics import ProcessMetrics
-from bide.metrics.counts import ENDED, SECONDS, SENT, Counting, SharedCounts
+from bide.metrics.counts import ENDED, SECONDS, SENT, Counting, SharedCounts, SharedLock
 from bide.metrics.process import CountsCollector
 from bide.queue import EngineCalled, MessagesBegun, MessagesSent
 from bide.types import Sent
@@ -18,10 +20,14 @@ from bide.worker.claim_log import nameless_file
 from tests.metrics.scraped import Samples, parsed, value
 
 
-def told(collector: CountsCollector) -> Samples:
+def generate_latest_of(collector: CountsCollector) -> bytes:
     registry = CollectorRegistry()
     registry.register(collector)
-    return parsed(generate_latest(registry).decode())
+    return generate_latest(registry)
+
+
+def told(collector: CountsCollector) -> Samples:
+    return parsed(generate_latest_of(collector).decode())
 
 
 def sent(topic: str, count: int = 1) -> MessagesSent:
@@ -54,6 +60,51 @@ def test_a_process_tells_what_it_sends_receives_and_ends() -> None:
     assert value(samples, "bide_run_seconds_count", topic="mail") == 3
     assert value(samples, "bide_engine_call_seconds_count", verb="put") == 3
     assert not [name for name, _ in samples if name in ("bide_running", "bide_slots")]  # it is no worker
+
+
+def test_a_fork_counts_on_for_itself() -> None:
+    """As web servers do that load the program before they fork."""
+    metrics = ProcessMetrics()
+    metrics.sent(sent("mail"))
+    told_by, tells = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            metrics.sent(sent("mail"))
+            os.write(tells, generate_latest_of(metrics))
+        finally:
+            os._exit(0)
+    os.close(tells)
+    with os.fdopen(told_by) as answer:
+        assert value(parsed(answer.read()), "bide_sent_total", topic="mail", outcome="created") == 2
+    os.waitpid(child, 0)
+    assert value(told(metrics), "bide_sent_total", topic="mail", outcome="created") == 1
+
+
+def test_what_a_dead_process_had_is_cleared_before_the_next_one_begins() -> None:
+    counts = SharedCounts(processes=2)
+    first = Counting(counts, 0)
+    first.serves(10)
+    first.begun(begun("mail", 0, 0, 0))
+    counts.clear(0)
+    samples = told(CountsCollector(counts, workers=2))
+    assert value(samples, "bide_running", topic="mail") == 0
+    assert (value(samples, "bide_slots", state="busy"), value(samples, "bide_slots", state="free")) == (0, 0)
+    assert value(samples, "bide_begun_total", topic="mail") == 3
+
+
+def test_a_topic_beyond_the_limit_takes_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = SharedCounts(topics=1)
+    counting = Counting(counts)
+    counting.sent(sent("mail"))
+    monkeypatch.setattr(SharedLock, "held", None)
+    counting.sent(sent("news"))
+    assert value(told(CountsCollector(counts)), "bide_sent_total", topic="other", outcome="created") == 1
+
+
+@pytest.mark.parametrize("topics", [0, -1, "3", None, 10**9])
+def test_a_number_of_topics_that_is_none_is_refused(topics: Any) -> None:
+    with pytest.raises(BadOption, match="topics"):
+        ProcessMetrics(topics=topics)
 
 
 def test_the_outcomes_are_those_of_events() -> None:

@@ -1,7 +1,6 @@
 """Metrics of a queue: what is there, what falls due when, and one look for all who ask."""
 
 import gc
-import itertools
 import subprocess
 import threading
 import tracemalloc
@@ -17,10 +16,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
-from bide import AsyncQueue, BadOption, EngineError, ManualClock, Queue
+from bide import AsyncQueue, BadOption, EngineError, ManualClock, Queue, Unsupported
 from bide.metrics import ProcessMetrics, QueueMetrics, app
-from bide.metrics.queue import GONE, STATES, WITHIN, Labels, registry
+from bide.metrics.app import registry
+from bide.metrics.queue import GONE, STATES, WITHIN, Labels
 from bide.queue import EngineCalled
+from bide.queue.workers import Process, Work, key, report
 from tests.cli.running import BIDE, plain_environment
 from tests.metrics.scraped import Samples, ask, parsed, scrape, value
 from tests.worker.processes import until
@@ -96,11 +97,15 @@ def test_further_topics_are_added_up() -> None:
 
 def test_who_has_gone_for_long_makes_room() -> None:
     labels = Labels(2)
-    labels.note(iter(["a", "b", "c"]), 0.0)
-    labels.note(iter(["b", "c"]), GONE)
+    labels.note(["a", "b", "c"])
+    for _ in range(GONE):
+        labels.note(["b", "c"])
     assert [labels.of(name) for name in "abc"] == ["a", "b", "other"]
-    labels.note(iter(["b", "c"]), GONE + 1)
+    labels.note(["b", "c"])
     assert [labels.of(name) for name in "abc"] == ["other", "b", "c"]
+    # who is there keeps its labels, whoever comes before it in the alphabet
+    labels.note(["A", "b", "c"])
+    assert [labels.of(name) for name in "Abc"] == ["other", "b", "c"]
 
 
 def test_a_page_of_ten_thousand_topics_stays_small() -> None:
@@ -115,10 +120,10 @@ def test_a_page_of_ten_thousand_topics_stays_small() -> None:
 
 def test_nothing_grows_in_a_day_of_scrapes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scrape each minute, while each minute's topic is not used again after five."""
-    clock, now, sizes = ManualClock(), itertools.count(0, 60), list[tuple[int, int]]()
+    monkeypatch.setattr("bide.metrics.queue.SHARE", 0)
+    clock, sizes = ManualClock(), list[tuple[int, int]]()
     with Queue("memory://", clock=clock) as queue:
-        metrics = registry(QueueMetrics(queue))
-        monkeypatch.setattr("bide.metrics.queue.time.monotonic", lambda: float(next(now)))
+        metrics = registry(QueueMetrics(queue, every=0))
         tracemalloc.start()
         try:
             for minute in range(24 * 60):
@@ -135,6 +140,82 @@ def test_nothing_grows_in_a_day_of_scrapes(monkeypatch: pytest.MonkeyPatch) -> N
     (early, kept), *_, (late, left) = sizes[4:]  # when all labels have been given out
     assert late <= early + 100
     assert left < kept + 100_000
+
+
+def test_a_look_that_takes_long_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bide.metrics.queue.PATIENCE", 0.05)
+    goes_on, plain = threading.Event(), Queue.stats
+
+    def slow(*asked: Any, **options: Any) -> Any:
+        assert goes_on.wait(PATIENCE)
+        return plain(*asked, **options)
+
+    with Queue("memory://") as queue:
+        queue.send("mail", 1)
+        metrics = QueueMetrics(queue, every=0)
+        with monkeypatch.context() as patched:
+            patched.setattr(Queue, "stats", slow)
+            # before the first has ended, nothing is known
+            assert {name for name, _ in told(metrics)} == {"bide_scrape_success"}
+            assert value(told(metrics), "bide_scrape_success") == 0
+            goes_on.set()
+            until(lambda: value(told(metrics), "bide_messages", topic="mail", state="ready") == 1)
+            # later on, it is what was found before
+            goes_on.clear()
+            queue.send("mail", 2)
+            until(lambda: told(metrics) and metrics._look is not None)
+            assert value(told(metrics), "bide_messages", topic="mail", state="ready") == 1
+            # but not for ever
+            patched.setattr("bide.metrics.queue.STALE", 0.1)
+            until(lambda: value(told(metrics), "bide_scrape_success") == 0)
+            assert value(told(metrics), "bide_messages", topic="mail", state="ready") is None
+            goes_on.set()
+            until(lambda: value(told(metrics), "bide_messages", topic="mail", state="ready") == 2)
+
+
+def test_what_breaks_down_is_told_of_and_tried_again(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(*_: object, **__: object) -> Any:
+        raise ZeroDivisionError
+
+    with Queue("memory://") as queue:
+        metrics = QueueMetrics(queue, every=0)
+        with monkeypatch.context() as patched:
+            patched.setattr(Queue, "stats", broken)
+            assert value(told(metrics), "bide_scrape_success") == 0
+            assert "broke down" in caplog.text
+        until(lambda: value(told(metrics), "bide_scrape_success") == 1)
+
+
+def test_workers_are_there_by_the_clock_of_the_queue(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not queue.capabilities.persistent:
+        pytest.skip("its clock is that of this process")
+    work = Work({}, 0, 0, [])
+    queue.send("mail", 1)
+    queue.send("later", 1, delay="30m")
+    queue.session.engine().put([report(key("a:1"), Process("a", 1, "1", ["mail"], 0), work)])
+    for hours in (-1, 0, 1):
+        at = queue.session.setup.now_ms() + hours * 3_600_000
+        with monkeypatch.context() as patched:
+            patched.setattr(queue.session.setup, "now_ms", lambda at=at: at)
+            samples = told(QueueMetrics(queue))
+            assert value(samples, "bide_workers") == 1
+            assert value(samples, "bide_unhandled", topic="mail") == 0
+            within = [value(samples, "bide_due_within_messages", topic="later", within=str(each)) for each in WITHIN]
+            assert within == [0, 0, 1, 1]
+            assert abs(queue.workers()[0].seen - at) < 1_000 * PATIENCE
+
+
+def test_a_thousand_that_have_ended_hide_no_worker_that_is_there() -> None:
+    with Queue("memory://") as queue:
+        engine = queue.session.engine()
+        for _ in range(2):
+            ended = [
+                report(key("old:1"), Process("old", 1, "1", ["t"], 0, stopped=True), Work({}, 0, 0, [])) for _ in range(600)
+            ]
+            engine.put(ended)
+        engine.put([report(key("new:1"), Process("new", 1, "1", ["t"], 0), Work({}, 0, 0, []))])
+        assert [each.name for each in queue.workers() if not each.stopped] == ["new:1"]
+        assert value(told(QueueMetrics(queue)), "bide_workers") == 1
 
 
 def test_ten_who_ask_cost_what_one_does() -> None:
@@ -187,6 +268,8 @@ def test_schedules_tell_when_they_are_next() -> None:
 
 
 def test_what_is_no_queue_is_refused() -> None:
+    with Queue("amqp://localhost") as queue, pytest.raises(Unsupported, match="can't count messages"):
+        QueueMetrics(queue)
     with pytest.raises(BadOption, match="this is a str"):
         QueueMetrics("redis://")  # type: ignore[arg-type]
 
@@ -205,8 +288,8 @@ async def test_an_application_for_asgi() -> None:
             assert (await client.post("/")).status_code == 405
 
 
-def wsgi(application: Any, method: str = "GET") -> tuple[str, str]:
-    environ: dict[str, Any] = {"REQUEST_METHOD": method, "QUERY_STRING": ""}
+def wsgi(application: Any, method: str = "GET", accept: str = "") -> tuple[str, str]:
+    environ: dict[str, Any] = {"REQUEST_METHOD": method, "QUERY_STRING": "", "HTTP_ACCEPT": accept}
     setup_testing_defaults(environ)
     begun: list[str] = []
 
@@ -223,12 +306,15 @@ def wsgi(application: Any, method: str = "GET") -> tuple[str, str]:
 
 def test_an_application_for_wsgi() -> None:
     with Queue("memory://") as queue:
+        with pytest.raises(BadOption, match="one is a str"):
+            app(queue, "x")  # type: ignore[arg-type]
         queue.send("mail", 1)
         application = app(queue).wsgi
         status, body = wsgi(application)
         assert status == "200 OK"
         assert value(parsed(body), "bide_messages", topic="mail", state="ready") == 1
         assert wsgi(application, "HEAD") == ("200 OK", "")
+        assert wsgi(application, accept="text/plain;version=abc")[0] == "200 OK"
         assert wsgi(application, "POST")[0] == "405 Method Not Allowed"
 
 
@@ -252,6 +338,9 @@ def test_a_command_serves_them(tmp_path: Path, exporter: Any) -> None:
         (("sqlite:///q.db", "--url", "sqlite:///r.db"), "Name the queue once", 2),
         (("sqlite:///none.db",), "There is no queue at", 1),
         (("--port", "x"), "is not a port", 2),
+        (("redis//:hunter2@host",), "This is no URL of an engine", 2),
+        (("redis:/:hunter2@host",), "This is no URL of an engine", 2),
+        ((":hunter2@host:6379",), "This is no URL of an engine", 2),
     ],
 )
 def test_a_command_that_can_not_serve_says_why(tmp_path: Path, arguments: tuple[str, ...], said: str, code: int) -> None:
@@ -261,3 +350,4 @@ def test_a_command_that_can_not_serve_says_why(tmp_path: Path, arguments: tuple[
     )
     assert ended.returncode == code
     assert said in " ".join(ended.stderr.replace("│", " ").split())
+    assert "hunter2" not in ended.stderr

@@ -21,6 +21,15 @@ async def mail():
 def fails():
     raise ValueError
 
+@queue.task("threads")
+async def threads():
+    await asyncio.to_thread(stay)
+
+def stay():
+    say("stays")
+    while not gone("go"):
+        time.sleep(0.01)
+
 @queue.task("waits")
 async def waits():
     say("waits")
@@ -64,6 +73,16 @@ def test_a_port_tells_what_the_worker_does(shop: Shop, processes: tuple[str, ...
     assert ask(port, "/live")[0] == 200
     status, content_type, _ = ask(port, Accept="application/openmetrics-text;version=1.0.0")
     assert (status, content_type.split(";")[0]) == (200, "application/openmetrics-text")
+    shop.touch("go")
+    assert worker.stop()[0] == 0
+
+
+def test_a_page_is_told_while_all_threads_of_the_loop_are_taken(shop: Shop) -> None:
+    port, threads = free_port(), min(32, (os.cpu_count() or 1) + 4)
+    shop.queue.send_many("threads", [None] * 100)
+    worker = shop.start("--metrics", str(port))
+    shop.said("stays")
+    until(lambda: (value(scrape(port), "bide_running", topic="threads") or 0) > threads, lambda: str(scrape(port)))
     shop.touch("go")
     assert worker.stop()[0] == 0
 

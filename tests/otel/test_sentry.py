@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 import sentry_sdk
+from opentelemetry import baggage, context
+from opentelemetry.sdk.trace import TracerProvider
 from sentry_sdk.envelope import Envelope
 from sentry_sdk.integrations import _installed_integrations, _processed_integrations
 from sentry_sdk.transport import Transport
 
 from bide import AsyncQueue, Bury, Queue, Retry, Snooze, Worker, current
+from bide.otel import BideInstrumentor
 from bide.sentry import BideIntegration
 from tests.worker.conftest import once
 
@@ -121,6 +124,29 @@ def test_the_senders_own_headers_stay(queue: Queue, kept: Kept) -> None:
     [delivery] = queue.receive("t")
     assert delivery.headers["baggage"] == "mine=1"
     assert "sentry-trace" in delivery.headers
+
+
+@pytest.mark.parametrize("first", ["sentry", "opentelemetry"])
+def test_the_baggage_of_opentelemetry_stays_whichever_began_first(queue: Queue, kept: Kept, first: str) -> None:
+    assert BideIntegration.subscription is not None
+    if first == "opentelemetry":
+        BideIntegration.subscription.close()
+    BideInstrumentor().instrument(tracer_provider=TracerProvider())
+    try:
+        if first == "opentelemetry":
+            _installed_integrations.discard("bide")
+            _processed_integrations.discard("bide")
+            sentry_sdk.init("http://key@localhost/1", transport=kept, traces_sample_rate=1.0, integrations=[BideIntegration()])
+        token = context.attach(baggage.set_baggage("tenant", "acme"))
+        try:
+            queue.send("t", 1)
+        finally:
+            context.detach(token)
+    finally:
+        BideInstrumentor().uninstrument()
+    [delivery] = queue.receive("t")
+    assert delivery.headers["baggage"] == "tenant=acme"
+    assert {"traceparent", "sentry-trace"} <= delivery.headers.keys()
 
 
 def test_a_batch_is_one_transaction_and_its_error_one_event(queue: Queue, kept: Kept) -> None:

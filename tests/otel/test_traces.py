@@ -103,6 +103,29 @@ def test_a_prompt_message_is_a_child_and_a_late_retry_is_a_trace_of_its_own(
     assert [each.attributes.get("error.type") for each in attempts] == ["ValueError"] * 3 + [None]
 
 
+def test_a_prompt_message_that_is_moved_later_is_a_trace_of_its_own(queue: Queue, traced: Any, received: Received) -> None:
+    traced()
+
+    @queue.task("t", max_attempts=1)
+    def handle() -> None:
+        raise ValueError
+
+    moved, soon = (handle.after("10s").send() for _ in range(2))
+    queue.reschedule(moved.id, delay="3d")
+    queue.reschedule(soon.id, delay="20s")
+    queue.testing.advance("3d", raise_errors=False)
+    again = handle.send()
+    queue.testing.advance("1s", raise_errors=False)
+    queue.testing.advance("3d", raise_errors=False)
+    assert queue.requeue("t", [again.id]) == 1
+    queue.testing.advance("1s", raise_errors=False)
+
+    sends, attempts = received.named("send t"), received.named("process t")
+    assert [each.attributes["bide.attempt"] for each in attempts] == [1, 1, 1, 1]
+    assert [each.parent for each in attempts] == [sends[1].id, "", sends[2].id, ""]
+    assert [each.links for each in attempts] == [[link(sends[1])], [link(sends[0])], [link(sends[2])], [link(sends[2])]]
+
+
 def test_a_batch_links_to_the_send_of_each(queue: Queue, traced: Any, provider: TracerProvider, received: Received) -> None:
     traced()
     web = provider.get_tracer("web")

@@ -138,6 +138,37 @@ async def test_the_senders_own_headers_stay_as_they_are(queue: Any) -> None:
     assert delivery.headers == {"mine": "by the sender", "yours": "by the subscriber"}
 
 
+async def test_who_hands_on_the_headers_of_a_message_hands_on_none_of_bides_own(queue: Any) -> None:
+    class HandsOn:
+        def sending(self, event: MessagesSending) -> None:
+            for each in event.messages:
+                each.headers.update({"bide-depends-on": "x", "bide-attempts": "5", "bide-trace": "link", "tenant": "acme"})
+
+    queue.events.subscribe(HandsOn())
+    await queue.send("t", 1)
+    [delivery] = await queue.receive("t")
+
+    assert delivery.headers == {"bide-trace": "link", "tenant": "acme"}
+
+
+async def test_what_all_subscribers_add_together_has_a_limit(queue: Any, caplog: pytest.LogCaptureFixture) -> None:
+    class Adds:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def sending(self, event: MessagesSending) -> None:
+            for each in event.messages:
+                each.headers[self.name] = "x" * 5_000
+
+    queue.events.subscribe(Adds("a"))
+    queue.events.subscribe(Adds("b"))
+    await queue.send("t", 1)
+    [delivery] = await queue.receive("t")
+
+    assert delivery.headers.keys() == {"a"}
+    assert "and the limit is 8,192" in caplog.text
+
+
 @pytest.mark.parametrize("bad", [{"": "x"}, {"x": 1}, {"x": "y" * 9000}], ids=["no name", "no text", "too long"])
 async def test_headers_that_no_message_may_have_are_left_out(queue: Any, bad: Any, caplog: pytest.LogCaptureFixture) -> None:
     class Bad:

@@ -201,6 +201,13 @@ def test_an_attribute_of_the_programs_own_makes_no_line_unreadable(value: object
     assert (told["message"], told.get("topic")) == ("said", shown)
 
 
+def test_a_line_whose_arguments_do_not_fit_and_whose_logger_has_half_a_character_is_json() -> None:
+    said = logging.LogRecord("shop\udc80", logging.ERROR, "shop.py", 1, "%d of %s", ("x",), None)
+    told = json.loads(JsonFormatter().format(said))
+    assert told["logger"] == "shop\\udc80"
+    assert told["message"].startswith("'%d of %s' with the arguments ('x',): TypeError: ")
+
+
 @pytest.mark.parametrize("text", ["\udc80", "\x00", "\u2028", "\x1b]0;title\x07", "Grüße 🎁", "\u202e", 'a "quote" \\'])
 def test_json_of_any_text_is_one_line_that_can_be_read(text: str) -> None:
     line = JsonFormatter().format(record(text, ValueError(text)))

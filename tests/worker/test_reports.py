@@ -7,7 +7,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -20,7 +20,7 @@ from bide.queue.workers import KEPT, Minutes, Process, Work, key, report
 from bide.worker import chores
 from tests.cli.running import BIDE, plain_environment
 from tests.worker.conftest import EVERY_ENGINE, place
-from tests.worker.processes import Shop, open_shop
+from tests.worker.processes import PATIENCE, Shop, open_shop
 from tests.worker.processes import until as until_seen
 
 MINUTE = 60_000
@@ -49,12 +49,14 @@ async def test_a_worker_tells_who_it_is_and_what_it_does(
     await mail.send_many({"number": each} for each in range(5))
     await waits.send()
     async with working(queue):
+        known: list[WorkerInfo] = []
 
         async def told() -> bool:
-            return [(each.done, each.failed, each.running) for each in await queue.workers()] == [(4, 1, {"waits": 1})]
+            known[:] = await queue.workers()  # none, if its message is replaced while Redis is read
+            return [(each.done, each.failed, each.running) for each in known] == [(4, 1, {"waits": 1})]
 
         await until(told)
-        [found] = await queue.workers()
+        [found] = known
         over.set()
     assert (found.name, found.pid, found.version) == (process_name(os.getpid()), os.getpid(), exact_version())
     assert found.host == socket.gethostname()
@@ -82,6 +84,25 @@ async def test_two_workers_with_one_name_are_two(queue: AsyncQueue, working: Any
         await until(both)
     name = process_name(os.getpid())
     assert [(each.name, each.stopped) for each in await queue.workers()] == [(name, True), (name, True)]
+
+
+async def test_an_engine_that_breaks_down_once_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bide.worker.chores.TOLD", 0.0)
+    told = asyncio.Event()
+
+    class Breaks:
+        tries = 0
+
+        async def put(self, messages: object) -> None:
+            self.tries += 1
+            if self.tries < 3:
+                raise ZeroDivisionError
+            told.set()
+
+    reporter = chores.Reporter(cast("Any", Breaks()), ["t"], lambda now: Work({}, 0, 0, []))
+    running = asyncio.create_task(reporter.run())
+    await asyncio.wait_for(told.wait(), PATIENCE)
+    running.cancel()
 
 
 def test_what_was_told_is_there_for_an_hour() -> None:

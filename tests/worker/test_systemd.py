@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bide.cli.worker.health import FAILING, STALE
-from bide.cli.worker.systemd import told
+from bide.cli.worker.health import FAILING, STALE, told_to_systemd
 from bide.worker.claim_log import Health
 from tests.worker.processes import PATIENCE, Shop, open_shop
 
@@ -67,7 +66,7 @@ async def test_what_is_told(listening: socket.socket, seen: float, failing: floa
     now = time.monotonic()
     health = Health(seen=now - seen, failing_since=failing and now - failing, running=3, done=1_000, failed=2)
     environment = {"NOTIFY_SOCKET": str(listening.getsockname()), "WATCHDOG_USEC": "nonsense"}
-    async with told(lambda: {os.getpid(): health}, expected, environment):
+    async with told_to_systemd(lambda: {os.getpid(): health}, expected, environment):
         assert await asyncio.to_thread(lines, listening) == said
     assert "NOTIFY_SOCKET" not in environment
 
@@ -75,13 +74,13 @@ async def test_what_is_told(listening: socket.socket, seen: float, failing: floa
 async def test_a_socket_in_the_abstract_namespace_may_be_it() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(f"\0bide-{os.getpid()}")
-        async with told(dict, 0, {"NOTIFY_SOCKET": f"@bide-{os.getpid()}"}):
+        async with told_to_systemd(dict, 0, {"NOTIFY_SOCKET": f"@bide-{os.getpid()}"}):
             listening.settimeout(PATIENCE)
             assert "READY=1" in await asyncio.to_thread(lines, listening)
 
 
 async def test_who_does_not_listen_is_not_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with told(dict, 0, {"NOTIFY_SOCKET": str(tmp_path / "nobody")}):
+    async with told_to_systemd(dict, 0, {"NOTIFY_SOCKET": str(tmp_path / "nobody")}):
         assert "systemd can't be told of the worker" in caplog.text
-    async with told(dict, 0, {}):
+    async with told_to_systemd(dict, 0, {}):
         pass

@@ -8,8 +8,10 @@ from typing import NamedTuple, TypeAlias
 import typer
 
 from bide.errors import ConfigError
+from bide.logs import Log
 
 TIMEOUT = 10.0  # seconds for a request and its answer
+_log = Log("bide.worker")
 _GONE = (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError)
 
 
@@ -20,7 +22,8 @@ class Port(NamedTuple):
     number: int
 
     def __str__(self) -> str:
-        return f"{self.host or ''}:{self.number}"
+        host = self.host or ""
+        return f"[{host}]:{self.number}" if ":" in host else f"{host}:{self.number}"
 
 
 class HttpRequest(NamedTuple):
@@ -46,7 +49,7 @@ Answers: TypeAlias = Callable[[HttpRequest], HttpAnswer | Awaitable[HttpAnswer] 
 def port(where: str, option: str) -> Port:
     """Parse `:8080`, `127.0.0.1:8080` or `[::1]:8080`."""
     host, _, number = where.rpartition(":")
-    if not number.isdecimal():
+    if not (number.isdecimal() and number.isascii()):
         raise typer.BadParameter(f"{number!a} is not a port: write 8080, :8080 or 127.0.0.1:8080.", param_hint=option)
     if int(number) > 65_535:
         raise typer.BadParameter(f"There is no port {number}. The highest is 65535.", param_hint=option)
@@ -58,14 +61,20 @@ async def served(where: Port, option: str, answers: Answers) -> AsyncIterator[in
     """While this lasts, requests at the port are answered. Gives its number, which the system chooses for 0."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(*_GONE):
+        try:
             async with asyncio.timeout(TIMEOUT):
                 asked = _parsed(await reader.readuntil(b"\r\n\r\n"))
                 found = answers(asked) or _nothing(asked)
                 said = found if isinstance(found, HttpAnswer) else await found
                 writer.write(_written(said, head=asked.method == "HEAD"))
                 await writer.drain()
-        writer.close()
+        except _GONE:
+            pass
+        except Exception:
+            _log.exception("A request could not be answered")
+            writer.write(_written(text("500 Internal Server Error", "The log says why."), head=False))
+        finally:
+            writer.close()
 
     try:
         server = await asyncio.start_server(answer, where.host, where.number)

@@ -14,11 +14,9 @@ from bide.cli.http import port as parsed
 from bide.cli.options import Section
 from bide.cli.output import note
 from bide.cli.queues import QueueOptions
-from bide.errors import Unsupported
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-
+    from bide.metrics.app import Pages
     from bide.queue import AsyncQueue, Queue
 
 section: Section = Section("System")
@@ -49,13 +47,6 @@ def metrics(
 ) -> int:
     at = parsed(port, "--port")
     queue = _queue(options, queue_path)
-    if not queue.capabilities.inspect:
-        from bide.engines.guard.able import others_can
-
-        raise Unsupported(
-            f"{queue.session.setup.source.shown} can't count messages, so there are no metrics of the queue. "
-            f"`bide worker --metrics` tells what workers do. {others_can('inspect')}"
-        )
     return asyncio.run(_serve(at, _answers(queue, topics), queue.session.setup.source.shown))
 
 
@@ -66,6 +57,8 @@ def _queue(options: QueueOptions, path: str | None) -> "Queue | AsyncQueue":
         return options._replace(url=path).open()
     if any(options):
         raise typer.BadParameter("Name the queue once: by a URL, by MODULE:QUEUE, or by --url and --namespace.")
+    if "@" in path or ":/" in path or "//" in path:  # not shown, as there may be a password in it
+        raise typer.BadParameter("This is no URL of an engine, such as redis://HOST or postgres://USER@HOST/DATABASE.")
     from bide.cli.worker.load import WorkerOptions, load_target
     from bide.worker import Worker
 
@@ -75,25 +68,23 @@ def _queue(options: QueueOptions, path: str | None) -> "Queue | AsyncQueue":
 
 def _answers(queue: "Queue | AsyncQueue", topics: int) -> Answers:
     from bide.metrics import QueueMetrics
-    from bide.metrics.queue import registry
+    from bide.metrics.app import Pages, registry
 
-    collected = registry(QueueMetrics(queue, topics=topics))
+    pages = Pages(registry(QueueMetrics(queue, topics=topics)))
 
     def answer(asked: HttpRequest) -> HttpAnswer | Awaitable[HttpAnswer] | None:
         if asked.method not in ("GET", "HEAD"):
             return text("405 Method Not Allowed", "Ask with GET.")
         if asked.path.rstrip("/") != "/metrics":
             return None
-        return told_page(collected, asked)
+        return told_page(pages, asked)
 
     return answer
 
 
-async def told_page(metrics: "CollectorRegistry", asked: HttpRequest) -> HttpAnswer:
-    """In a thread: a queue may take its time, and a page may be long."""
-    from bide.metrics.queue import page
-
-    return HttpAnswer("200 OK", *await asyncio.to_thread(page, metrics, asked.headers.get("accept", "")))
+async def told_page(pages: "Pages", asked: HttpRequest) -> HttpAnswer:
+    """In the form that the client accepts: OpenMetrics, or the text of Prometheus."""
+    return HttpAnswer("200 OK", *await pages.told(asked.headers.get("accept", "")))
 
 
 async def _serve(at: Port, answers: Answers, shown: str) -> int:

@@ -7,13 +7,14 @@ import typer
 
 from bide.cli.exits import Exit
 from bide.cli.options import JsonLines, Section
-from bide.cli.output import LATE, Table, echo_json, note, now_ms, relative
+from bide.cli.output import LATE, Table, echo_json, note, note_missing, now_ms, relative
 from bide.cli.queues import QueueOptions
 from bide.core import formats
 from bide.types import WorkerInfo
 
 section: Section = Section("Topics")
 SILENT = 15_000  # ms: it was killed or stands still, or its engine does not answer
+GONE = 600_000  # ms: then only --all lists it
 RECENT = 5  # minutes, this one among them
 _MINUTE = 60_000  # ms
 
@@ -22,10 +23,11 @@ _MINUTE = 60_000  # ms
     "workers",
     help="List the worker processes: which topics they serve, what they run, and what they did in the last five minutes.\n\n"
     "Each process tells of itself every five seconds. One that has not for 15 seconds is silent: it was killed, its "
-    "event loop is blocked, or it does not reach the queue. --all also lists those that have ended in the last hour.",
+    "event loop is blocked, or it does not reach the queue. --all also lists those of the last hour that have ended, or are "
+    "silent for ten minutes.",
     examples=(
         ("bide workers", ""),
-        ("bide workers --all", "also those that have ended"),
+        ("bide workers --all", "also those that have ended, or are gone"),
         ("bide workers --json", "with the minutes of the last hour"),
     ),
     needs="keys",
@@ -33,16 +35,19 @@ _MINUTE = 60_000  # ms
 def workers(
     options: QueueOptions,
     *,
-    ended: Annotated[bool, typer.Option("--all", help="Also those that have ended in the last hour.")] = False,
+    ended: Annotated[
+        bool, typer.Option("--all", help="Also those of the last hour that have ended, or are silent for ten minutes.")
+    ] = False,
     as_json: JsonLines = False,
 ) -> int:
     with options.open() as queue:
-        found = [each for each in queue.workers() if ended or not each.stopped]
+        known = queue.workers()
+        now = now_ms()
+    found = [each for each in known if ended or not (each.stopped or now - each.seen > GONE)]
     if as_json:
         for each in found:
             echo_json(formats.worker(each))
     elif found:
-        now = now_ms()
         table = Table(
             *("worker", "state", "runs", "done", "failed", "lateness", "topics", "since", "seen", "version"),
             right=("runs", "done", "failed", "lateness"),
@@ -53,6 +58,7 @@ def workers(
         _tell_silent([each.name for each in found if state(each, now) == "silent"])
     else:
         note("There are no workers. A worker of an older release does not tell of itself.")
+    note_missing(known.missing)
     return Exit.OK
 
 

@@ -3,8 +3,9 @@
 from bide.errors import MissingExtra
 
 try:
+    from bide.metrics.app import MetricsApp, app
     from bide.metrics.process import ProcessMetrics
-    from bide.metrics.queue import MetricsApp, QueueMetrics, app
+    from bide.metrics.queue import QueueMetrics
 except ModuleNotFoundError as _missing:
     if _missing.name != "prometheus_client":
         raise

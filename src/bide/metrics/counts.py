@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from bide.queue import EngineCalled, MessagesBegun, MessagesEnded, MessagesSent
 
 TOPICS: Final = 200  # by default; what further topics count is added up as `other`
+MOST_TOPICS: Final = 10_000
 OTHER: Final = "other"
 SENT: Final = ("created", "kept", "replaced", "postponed", "merged", "duplicate", "exists")
 ENDED: Final = ("done", "retried", "released", "dead", "expired", "lost")
@@ -48,12 +49,16 @@ class Names:
     def row(self, name: str) -> int:
         """1 and up in the order in which they came, or 0 where there is no room for this one."""
         found = self._rows.get(name)
-        if found is None:
+        if found is None and not self._is_full():
             self._read()
             found = self._rows.get(name)
-        if found is None:
-            found = self._added(name)
-        return found
+            if found is None:
+                found = self._added(name)
+        return found or 0
+
+    def _is_full(self) -> bool:
+        """Nothing is added any more then, and nobody needs the lock."""
+        return len(self._rows) > self._most
 
     def each(self) -> Sequence[str]:
         """By row."""
@@ -139,6 +144,7 @@ class SharedCounts:
         """`file`: one of `counts_file`, which others map, too. Without it, they are in this process only."""
         self.layout: CountsLayout = CountsLayout(topics)
         self.processes: int = processes
+        self.shared: bool = file is not None  # with other processes; else each fork has a copy, and goes on with it
         sizes = (Names.size(topics, 128), Names.size(_VERBS, 32), Names.size(_ERRORS, 64))
         names = -(-sum(sizes) // _NUMBER) * _NUMBER
         size = names + processes * self.layout.size * _NUMBER
@@ -159,6 +165,13 @@ class SharedCounts:
         size = self.layout.size
         return self._numbers[process * size : (process + 1) * size]
 
+    def clear(self, process: int) -> None:
+        """This process has died, and another one begins with its numbers."""
+        numbers, layout = self.of(process), self.layout
+        numbers[layout.slots.start] = 0
+        for row in range(layout.topics + 1):
+            numbers[layout.gone.at(row)] = under_way(numbers, layout, row)
+
     def total(self, processes: int | None = None) -> Sequence[float]:
         """The numbers of all processes, or of the first ones, added up."""
         parts = [self.of(process).tolist() for process in range(self.processes if processes is None else processes)]
@@ -171,9 +184,9 @@ class Counting:
     def __init__(self, counts: SharedCounts, process: int = 0) -> None:
         self._counts = counts
         self._numbers = counts.of(process)
-        self._owner = os.getpid()
+        self._owner = os.getpid() if counts.shared else None
         self._lock = threading.Lock()
-        self._forget_earlier()
+        counts.clear(process)  # what an earlier process with these numbers had begun, it does not have any more
 
     def serves(self, slots: int) -> None:
         """This process has a worker, with so many slots."""
@@ -191,7 +204,7 @@ class Counting:
         self._note(self._counts.layout.seconds, event.topic, event.seconds)
 
     def called(self, event: EngineCalled) -> None:
-        if os.getpid() != self._owner:
+        if self._is_fork():
             return
         row, layout = self._counts.verbs.row(event.verb), self._counts.layout
         with self._lock:
@@ -201,22 +214,20 @@ class Counting:
                 self._numbers[layout.errors.at(row) + self._counts.errors.row(type(event.error).__name__)] += 1
 
     def _add(self, block: Block, topic: str, column: int, count: int) -> None:
-        if os.getpid() == self._owner:  # a process that a handler has forked adds nothing to the numbers of this one
+        if not self._is_fork():
             row = self._counts.topics.row(topic)
             with self._lock:
                 self._numbers[block.at(row) + column] += count
 
     def _note(self, block: Block, topic: str, seconds: Sequence[float]) -> None:
-        if seconds and os.getpid() == self._owner:
+        if seconds and not self._is_fork():
             row = self._counts.topics.row(topic)
             with self._lock:
                 _observe(self._numbers, block.at(row), SECONDS, seconds)
 
-    def _forget_earlier(self) -> None:
-        """What an earlier process with these numbers had begun, it does not have any more."""
-        layout = self._counts.layout
-        for row in range(layout.topics + 1):
-            self._numbers[layout.gone.at(row)] = under_way(self._numbers, layout, row)
+    def _is_fork(self) -> bool:
+        """A process that a handler has forked adds nothing to the numbers of this one."""
+        return self._owner is not None and os.getpid() != self._owner
 
 
 def under_way(numbers: Sequence[float], layout: CountsLayout, row: int) -> float:

@@ -6,7 +6,8 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
 from prometheus_client.registry import Collector
 
-from bide.metrics.counts import CALL_SECONDS, ENDED, SECONDS, SENT, TOPICS, Counting, SharedCounts, under_way
+from bide.core import options
+from bide.metrics.counts import CALL_SECONDS, ENDED, MOST_TOPICS, SECONDS, SENT, TOPICS, Counting, SharedCounts, under_way
 
 
 class CountsCollector(Collector):
@@ -95,7 +96,7 @@ class ProcessMetrics(Counting, CountsCollector):
     """
 
     def __init__(self, *, topics: int = TOPICS) -> None:
-        counts = SharedCounts(topics=topics)
+        counts = SharedCounts(topics=options.count(topics, "topics", MOST_TOPICS))
         Counting.__init__(self, counts)
         CountsCollector.__init__(self, counts)
 

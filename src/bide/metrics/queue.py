@@ -1,32 +1,31 @@
-"""What a queue holds, and what of it falls due when, as metrics; and an application that serves them, for ASGI and for WSGI."""
+"""What a queue holds, and what of it falls due when, as metrics."""
 
-import asyncio
-import contextlib
+import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from prometheus_client import CollectorRegistry, Metric
+from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from bide.core import options
 from bide.core.times import duration_ms
-from bide.errors import BadOption, BideError
+from bide.engines.guard.able import others_can
+from bide.errors import BadOption, BideError, Unsupported
 from bide.logs import Log
-from bide.metrics.counts import OTHER, TOPICS
+from bide.metrics.counts import MOST_TOPICS, OTHER, TOPICS
 from bide.queue import AsyncQueue, Queue
 from bide.types import Duration, Stats, WorkerInfo
 
 WITHIN = (60, 300, 3600, 86400)
 STATES = ("scheduled", "ready", "leased", "dead")
 SHARE = 10  # a look is followed by this many times its own length without one
-GONE = 3_600.0  # seconds after which another topic may have the labels of one that has had no message for so long
+GONE = 360  # looks after which another topic may have the labels of one that has had no message in any of them
 SILENT = 15_000  # ms: a worker that has told nothing for so long is not counted
 SCHEDULES = ("keys", "cancel", "lookup")
-PATIENCE = 5.0  # seconds that a scrape waits for the look of another one
+PATIENCE = 5.0  # seconds that a look may take before scrapes are answered without it, by what was found before
+STALE = 60.0  # seconds that a look may take before it is told that there is none
 
 _log = Log("bide.metrics")
 
@@ -36,21 +35,35 @@ class Labels:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._seen: dict[str, float] = {}  # when each was last seen
+        self._look = 0
+        self._seen: dict[str, int] = {}  # in which look each was last seen
 
-    def note(self, names: Iterator[str], now: float) -> None:
-        for name in sorted(names):
-            if name in self._seen or len(self._seen) < self._most or self._freed(now):
-                self._seen[name] = now
-
-    def _freed(self, now: float) -> bool:
-        oldest = min(self._seen, key=self._seen.__getitem__)
-        if gone := now - self._seen[oldest] > GONE:
-            del self._seen[oldest]
-        return gone
+    def note(self, names: Iterable[str]) -> None:
+        """What a look has found."""
+        self._look += 1
+        there = sorted(names)
+        self._seen.update((name, self._look) for name in there if name in self._seen)
+        gone = iter([name for name, seen in self._seen.items() if self._look - seen > GONE])
+        for name in there:
+            if name not in self._seen and len(self._seen) >= self._most:
+                if (other := next(gone, None)) is None:
+                    return
+                del self._seen[other]
+            self._seen[name] = self._look
 
     def of(self, name: str) -> str:
         return name if name in self._seen else OTHER
+
+
+class _Look:
+    """One that is under way, or has ended."""
+
+    def __init__(self) -> None:
+        self.began: float = time.monotonic()
+        self.over: threading.Event = threading.Event()
+
+    def age(self) -> float:
+        return time.monotonic() - self.began
 
 
 class QueueMetrics(Collector):
@@ -65,53 +78,78 @@ class QueueMetrics(Collector):
         if not isinstance(queue, Queue | AsyncQueue):
             raise BadOption(f"These are metrics of a queue, and this is a {type(queue).__name__}: QueueMetrics(queue).")
         self._queue: Queue = queue if isinstance(queue, Queue) else queue.sync
+        if not self._queue.capabilities.inspect:
+            raise Unsupported(
+                f"{self._queue.session.setup.source.shown} can't count messages, so there are no metrics of the queue. "
+                f"`bide worker --metrics` and ProcessMetrics tell what workers do. {others_can('inspect')}"
+            )
         self._every = duration_ms(every, "every") / 1000
-        most = options.count(topics, "topics", 10_000)
+        most = options.count(topics, "topics", MOST_TOPICS)
         self._topics, self._schedules = Labels(most), Labels(most)
         self._lock = threading.Lock()
+        self._look: _Look | None = None
         self._found: list[Metric] = []
-        self._until = 0.0  # by time.monotonic(): until then it is told again
+        self._again = 0.0  # by time.monotonic(): until then it is told once more
         self._failing = False
+        self._process = os.getpid()
 
     def describe(self) -> Iterator[Metric]:
         yield from ()
 
     def collect(self) -> Iterator[Metric]:
         """Looks anew, or tells what another scrape has found a moment ago."""
-        with contextlib.suppress(TimeoutError), _held(self._lock, PATIENCE):
-            if time.monotonic() >= self._until:
-                self._look()
-        yield from self._found
+        look = self._begun()
+        if look is not None:
+            look.over.wait(max(0.0, PATIENCE - look.age()))
+        if not self._found or (look is not None and not look.over.is_set() and look.age() > STALE):
+            yield _success(False)
+        else:
+            yield from self._found
 
-    def _look(self) -> None:
-        began = time.monotonic()
-        well, found = True, list[Metric]()
+    def _begun(self) -> _Look | None:
+        """In a thread of its own: an engine may not answer for long, and scrapers are not kept so long."""
+        with self._lock:
+            if self._process != os.getpid():  # a fork has no threads of its parent
+                self._process, self._look, self._again = os.getpid(), None, 0.0
+            if self._look is None and time.monotonic() >= self._again:
+                self._look = _Look()
+                threading.Thread(target=self._run, args=[self._look], name="bide-metrics", daemon=True).start()
+            return self._look
+
+    def _run(self, look: _Look) -> None:
+        well, found = False, list[Metric]()
         try:
             found = list(self._metrics())
+            well = True
         except BideError as error:
-            well = False
             if not self._failing:
                 _log.warning("The queue can't be looked at for its metrics, so they are left out: %s", error)
-        self._failing = not well
-        took = time.monotonic() - began
-        self._until = time.monotonic() + max(self._every, SHARE * took)
-        self._found = [
-            *found,
-            _gauge("bide_scrape_success", "1 if the queue could be looked at. If not, what it holds is left out.", float(well)),
-            _gauge("bide_scrape_seconds", "How long the last look at the queue took.", took),
-        ]
+        except Exception:
+            _log.exception("A look at the queue for its metrics broke down, so they are left out")
+        took = look.age()
+        with self._lock:
+            self._failing = not well
+            self._again = time.monotonic() + max(self._every, SHARE * took if well else 0.0)
+            self._found = [
+                *found,
+                _success(well),
+                _gauge("bide_scrape_seconds", "How long the last look at the queue took.", took),
+            ]
+            self._look = None
+        look.over.set()
 
     def _metrics(self) -> Iterator[Metric]:
         can = self._queue.capabilities
-        if not can.inspect:
-            return
         stats = self._queue.stats(due_within=WITHIN)
         if stats.missing:
             raise BideError(f"{', '.join(stats.missing)} did not answer, and what is there is not known.")
-        self._topics.note(iter(stats.topics), time.monotonic())
+        self._topics.note(stats.topics)
         yield from self._of_topics(stats.topics)
         if can.keys:
-            yield from self._of_workers(stats.topics, [each for each in self._queue.workers() if not each.stopped])
+            workers = self._queue.workers()
+            if workers.missing:
+                raise BideError(f"{', '.join(workers.missing)} did not answer, and who works there is not known.")
+            yield from self._of_workers(stats.topics, [each for each in workers if not each.stopped])
         if all(getattr(can, each) for each in SCHEDULES) and (schedules := self._queue.schedules()):
             yield from self._of_schedules({each.name: each.next for each in schedules if each.next is not None})
 
@@ -156,13 +194,13 @@ class QueueMetrics(Collector):
         yield family
 
     def _of_schedules(self, instants: Mapping[str, int]) -> Iterator[Metric]:
-        self._schedules.note(iter(instants), time.monotonic())
+        self._schedules.note(instants)
         family = GaugeMetricFamily(
             "bide_schedule_next_seconds",
             "Seconds until the next instant of the schedule. Negative: it should have been handled so long ago.",
             labels=("schedule",),
         )
-        now, first = self._queue.session.setup.now_ms(), dict[str, float]()
+        now, first = self._queue.session.now(), dict[str, float]()
         for name, instant in instants.items():
             label = self._schedules.of(name)
             first[label] = min(first.get(label, float("inf")), (instant - now) / 1000)
@@ -171,86 +209,11 @@ class QueueMetrics(Collector):
         yield family
 
 
+def _success(well: bool) -> Metric:
+    return _gauge("bide_scrape_success", "1 if the queue could be looked at. If not, what it holds is left out.", float(well))
+
+
 def _gauge(name: str, documentation: str, number: float) -> Metric:
     family = GaugeMetricFamily(name, documentation)
     family.add_metric((), number)
     return family
-
-
-@contextlib.contextmanager
-def _held(lock: threading.Lock, patience: float) -> Iterator[None]:
-    """Raises TimeoutError if others hold it for longer."""
-    if not lock.acquire(timeout=patience):
-        raise TimeoutError
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-Scope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-StartResponse: TypeAlias = Callable[[str, list[tuple[str, str]]], object]
-
-_HEADERS = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
-
-
-def registry(*collectors: Collector) -> CollectorRegistry:
-    """One of its own: it tells of nothing else that is in this process."""
-    made = CollectorRegistry(auto_describe=False)
-    for each in collectors:
-        made.register(each)
-    return made
-
-
-def page(metrics: CollectorRegistry, accept: str) -> tuple[str, bytes]:
-    """The content type and the text, for what a client accepts."""
-    encoder, content_type = choose_encoder(accept)
-    return content_type, encoder(metrics)
-
-
-class MetricsApp:
-    """What `app` returns: an ASGI application; `.wsgi` is the same for WSGI. Every path answers."""
-
-    def __init__(self, *collectors: Collector) -> None:
-        self._registry = registry(*collectors)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await _lifespan(receive, send)
-            return
-        if scope["type"] != "http":
-            raise RuntimeError(f"Metrics are told over HTTP, and this is a request of type {scope['type']}.")
-        accept = b",".join(value for name, value in scope["headers"] if name.lower() == b"accept").decode("latin-1")
-        status, content_type, body = 405, "text/plain; charset=utf-8", b"Ask with GET.\n"
-        if scope["method"] in ("GET", "HEAD"):
-            status, (content_type, body) = 200, await asyncio.to_thread(page, self._registry, accept)
-        headers = [("Content-Type", content_type), ("Content-Length", str(len(body))), *_HEADERS]
-        raw = [(name.lower().encode(), value.encode()) for name, value in headers]
-        await send({"type": "http.response.start", "status": status, "headers": raw})
-        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
-
-    def wsgi(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        """The same for WSGI."""
-        status, content_type, body = "405 Method Not Allowed", "text/plain; charset=utf-8", b"Ask with GET.\n"
-        method = environ["REQUEST_METHOD"]
-        if method in ("GET", "HEAD"):
-            status = "200 OK"
-            content_type, body = page(self._registry, environ.get("HTTP_ACCEPT", ""))
-        start_response(status, [("Content-Type", content_type), ("Content-Length", str(len(body))), *_HEADERS])
-        return [] if method == "HEAD" else [body]
-
-
-async def _lifespan(receive: Receive, send: Send) -> None:
-    while (await receive())["type"] != "lifespan.shutdown":
-        await send({"type": "lifespan.startup.complete"})
-    await send({"type": "lifespan.shutdown.complete"})
-
-
-def app(queue: Queue | AsyncQueue, *collectors: Collector, every: Duration = "10s", topics: int = TOPICS) -> MetricsApp:
-    """Make an ASGI application that tells the metrics of a queue, and those of other collectors such as ProcessMetrics.
-
-    `app(queue).wsgi` is the same for WSGI. The options are those of QueueMetrics.
-    """
-    return MetricsApp(QueueMetrics(queue, every=every, topics=topics), *collectors)

@@ -1,9 +1,9 @@
 """Spans of sends and handlers, and how a handler's span belongs to that of the send: as a child, or by a link.
 
 A message that is due later than `link_after` gets a new trace: a trace of three days could not be read, and whoever samples
-traces has decided on it long before its end. The sender decides, and says so in the header "bide-trace". A later attempt stays
-in the trace of the first one if it is delivered within `link_after` of that, and is a new trace otherwise. All of them link to
-the send.
+traces has decided on it long before its end. The sender decides, and says so in the header "bide-trace"; for others it has
+the time of the send, as such a message may be given a later time, or be requeued. A later attempt stays in the trace of the
+first one if it is delivered within `link_after` of that, and is a new trace otherwise. All of them link to the send.
 """
 
 import hashlib
@@ -19,8 +19,10 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode, T
 
 from bide.otel import conventions as c
 from bide.queue import MessagePart, MessagesEnded, MessagesHandling, MessagesSending
+from bide.queue.around import TRACE
 
-LINKED = "bide-trace"  # the header of a message whose handling is a trace of its own, with the value "link"
+LINK = "link"  # in the header TRACE: it is handled in a trace of its own. Else there are seconds since 1970
+CLOCKS = 60.0  # seconds by which the clocks of senders and engines may differ
 _MOST_LINKS = 128  # of a span: what the SDK keeps by default
 _next: ContextVar[int] = ContextVar("bide_trace_id", default=0)
 
@@ -37,7 +39,7 @@ def origin(message: MessagePart, link_after: float) -> Origin:
     """Of one message."""
     context, sender, links = _sent_in(message)
     soon = _since_first(message) <= link_after
-    if links and soon and message.headers.get(LINKED) != "link":
+    if links and soon and not _is_later(message, link_after):
         return Origin(context, links)
     apart = trace.set_span_in_context(trace.INVALID_SPAN, context)  # with the baggage
     return Origin(apart, links, _trace_id(message, sender) if soon else 0)
@@ -59,6 +61,14 @@ def _sent_in(message: MessagePart) -> tuple[Context, SpanContext, Sequence[Link]
     context = propagate.extract(c.plain(message.headers), context=Context())
     sender = trace.get_current_span(context).get_span_context()
     return context, sender, [Link(sender)] if sender.is_valid else []
+
+
+def _is_later(message: MessagePart, link_after: float) -> bool:
+    """Whether it was sent to be due later; or was moved to a later time since, before its first attempt."""
+    told = message.headers.get(TRACE, "")
+    if told == LINK or not told.isdecimal() or message.due is None or message.attempt != 1 or message.tried:
+        return told == LINK
+    return message.due / 1000 - int(told) > link_after + CLOCKS
 
 
 def _since_first(message: MessagePart) -> float:
@@ -127,8 +137,7 @@ class Tracing:
         for each in messages:
             if one:
                 propagate.inject(each.headers, context=trace.set_span_in_context(span))
-            if each.wait > self._link_after:
-                each.headers[LINKED] = "link"
+            each.headers[TRACE] = LINK if each.wait > self._link_after else str(event.now // 1000)
         with _current(span):
             try:
                 yield
@@ -177,7 +186,7 @@ class SettleSpans:
             attributes[c.COUNT] = event.count
         else:
             attributes[c.MESSAGE_ID] = messages[0].id
-        inside = trace.get_current_span().is_recording()
+        inside = event.count == 1 and trace.get_current_span().is_recording()  # of several, none is that of all
         links = links_of(messages)
         context = None if inside else Context()
         self._tracing.tracer.start_span(

@@ -12,6 +12,13 @@ from bide.queue.events import EndedAs, MessagePart, Subscriptions, part_of
 from bide.queue.subscription import Kind, Subscription
 from bide.types import Sent
 
+OURS = "bide-"  # how the names of headers begin in which bide keeps what it knows of a message
+TRACE = "bide-trace"  # that of them which a subscriber writes: see otel/traces.py
+
+
+def is_own(name: object) -> bool:
+    return isinstance(name, str) and name.startswith(OURS) and name != TRACE
+
 
 class SendingPart(NamedTuple):
     """A message's own part of a send that begins."""
@@ -26,7 +33,7 @@ class MessagesSending:
     sent: once the engine has accepted them, its answers, in their order. None before, and of `later`.
     """
 
-    __slots__ = ("_new", "_now_ms", "_parts", "count", "sent", "topic")
+    __slots__ = ("_given", "_new", "_now_ms", "_parts", "count", "sent", "topic")
 
     def __init__(self, new: Sequence[NewMessage], now_ms: Callable[[], int]) -> None:
         self.topic: str = new[0].topic
@@ -35,23 +42,34 @@ class MessagesSending:
         self._new = new
         self._now_ms = now_ms
         self._parts: Sequence[SendingPart] | None = None
+        self._given: Sequence[frozenset[str]] = ()  # the names of the headers that the senders have given
+
+    @property
+    def now(self) -> int:
+        """The time, in ms since 1970."""
+        return self._now_ms()
 
     @property
     def messages(self) -> Sequence[SendingPart]:
         """Each message's own part."""
         if self._parts is None:
+            self._given = self._given or [frozenset(each.headers) for each in self._new]
             now = self._now_ms()
             self._parts = [SendingPart(dict(each.headers), _wait(each, now)) for each in self._new]
         return self._parts
 
     def _told(self) -> None:
-        """Take what a subscriber has added. Raises BadOption for headers that no message may have: then none of its own."""
+        """Take what a subscriber has added. Raises BadOption for headers that no message may have: then none of its own.
+
+        One that hands on the headers of a message has those in which bide keeps what it knows of that message, too: they are
+        left out.
+        """
         if self._parts is None:
             return
         try:
             added = [
-                options.headers({name: text for name, text in part.headers.items() if name not in new.headers})
-                for part, new in zip(self._parts, self._new, strict=True)
+                options.headers({name: text for name, text in part.headers.items() if name not in given and not is_own(name)})
+                for part, given in zip(self._parts, self._given, strict=True)
             ]
         except BadOption:
             self._parts = None

@@ -93,8 +93,11 @@ def check(setup: Setup) -> None:
         raise Unsupported(f"{setup.source.shown} can't keep what workers tell of themselves. {others_can(*NEEDED)}")
 
 
-def known(stored: Iterable[Stored]) -> list[WorkerInfo]:
-    """Who has told what, by name; what somebody else has put there is left out."""
+def known(stored: Iterable[Stored], ahead: int) -> list[WorkerInfo]:
+    """Who has told what, by name; what somebody else has put there is left out.
+
+    `ahead`: by how much the engine's clock, which says when they were seen, is ahead of the one here. Both in ms.
+    """
     found: list[WorkerInfo] = []
     for each in stored:
         try:
@@ -102,7 +105,7 @@ def known(stored: Iterable[Stored]) -> list[WorkerInfo]:
         except msgspec.MsgspecError:
             continue
         if each.key is not None:
-            found.append(_info(each.key.partition(" ")[0], told.process, told.work, each.due - KEPT))
+            found.append(_info(each.key.partition(" ")[0], told.process, told.work, each.due - KEPT - ahead))
     return sorted(found, key=lambda info: (info.name, info.started))
 
 

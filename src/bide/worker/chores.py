@@ -121,8 +121,12 @@ class Reporter:
         """Until it is cancelled, as at the end; then it is told that the worker has stopped."""
         self._key, self._started = key(process_name(os.getpid())), _now()
         while True:
-            with contextlib.suppress(BideError):  # the claims tell of an engine that is away
+            try:
                 await self._tell()
+            except BideError as error:  # the claims tell of an engine that is away
+                _log.debug("Could not tell of this worker: %s", error)
+            except Exception:  # of an engine that somebody has plugged in: the next time may do
+                _log.exception("The engine broke down when this worker told of itself")
             await asyncio.sleep(TOLD)
 
     async def stop(self) -> None:

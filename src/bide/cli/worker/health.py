@@ -1,10 +1,11 @@
-"""A worker's health, told over HTTP or by a file that stays fresh."""
+"""A worker's health, told over HTTP, by a file that stays fresh, or to systemd."""
 
 import asyncio
 import contextlib
 import os
+import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,8 +19,9 @@ from bide.worker.claim_log import Health
 
 STALE = 15.0  # seconds that a loop may be busy with something else
 FAILING = 60.0  # seconds that the engine may fail
-EVERY = 5.0  # seconds between two writings of the file
+EVERY = 5.0  # seconds between two writings of the file, or two lines for systemd
 SOON = 0.1  # while all is not well
+SECOND = 1_000_000  # of WATCHDOG_USEC
 
 _log = Log("bide.worker")
 Look = Callable[[], Mapping[int, Health]]
@@ -130,3 +132,52 @@ def _file(where: str) -> Path:
     if not path.parent.is_dir():
         raise typer.BadParameter(f"There is no folder {path.parent} for the file.", param_hint="--health")
     return path
+
+
+@contextlib.asynccontextmanager
+async def told_to_systemd(look: Look, expected: int, environment: MutableMapping[str, str] = os.environ) -> AsyncIterator[None]:
+    """While this lasts, systemd is told that the worker is ready and alive, if its unit wants to know: see sd_notify(3).
+
+    Programs that handlers start are not to tell it anything, so they don't see where.
+    """
+    address, every = environment.pop("NOTIFY_SOCKET", ""), _every(environment)
+    if not address:
+        yield
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to:
+        to.setblocking(False)
+        try:
+            to.connect("\0" + address[1:] if address.startswith("@") else address)
+        except OSError as error:
+            _log.warning("systemd can't be told of the worker, as its socket %s is not there: %s", address, error)
+            yield
+            return
+        telling = asyncio.get_running_loop().create_task(_keep_telling(to, look, expected, every))
+        try:
+            yield
+        finally:
+            telling.cancel()
+
+
+def _every(environment: Mapping[str, str]) -> float:
+    """Seconds. Of the time after which systemd takes the worker for stuck, a third."""
+    told = environment.get("WATCHDOG_USEC", "")
+    return min(EVERY, int(told) / SECOND / 3) if told.isdecimal() and int(told) else EVERY
+
+
+async def _keep_telling(to: socket.socket, look: Look, expected: int, every: float) -> None:
+    ready = False
+    while True:
+        said, alive = report(look(), expected), report(look(), expected, live=True)["ok"]
+        ready = ready or said["ok"]
+        lines = [f"STATUS={_status(said)}", *["READY=1"][: int(ready)], *["WATCHDOG=1"][: int(alive)]]
+        with contextlib.suppress(OSError):  # systemd is restarted: it listens again in a moment
+            to.send("\n".join(lines).encode())
+        await asyncio.sleep(every if ready else min(every, SOON))
+
+
+def _status(said: Mapping[str, object]) -> str:
+    processes = said["processes"]
+    assert isinstance(processes, list)
+    running, done, failed = (sum(each[name] for each in processes) for name in ("running", "done", "failed"))
+    return f"{'ready' if said['ok'] else 'not ready'}: {running:,} running, {done:,} done, {failed:,} failed"

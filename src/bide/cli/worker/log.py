@@ -36,15 +36,23 @@ class JsonFormatter(logging.Formatter):
         said: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
-            "logger": record.name,
+            "logger": _encodable(record.name),
             "process": record.process,
-            "message": _encodable(record.getMessage()),
+            "message": _encodable(_message(record)),
         }
         said |= {name: value for name in _ABOUT if (value := _plain(getattr(record, name, None))) is not None}
         said |= _span()
         if record.exc_info:
             said["traceback"] = _encodable(self.formatException(record.exc_info))
         return json_text(said, ascii_only=not is_unicode(sys.stderr))
+
+
+def _message(record: logging.LogRecord) -> str:
+    """Also of a call whose arguments do not fit: logging would print some lines of text."""
+    try:
+        return record.getMessage()
+    except Exception as error:
+        return f"{record.msg!r} with the arguments {record.args!r}: {type(error).__name__}: {error}"
 
 
 def _plain(value: object) -> object:
@@ -101,6 +109,7 @@ def configure(log_format: str, level: str) -> str | None:
     if log_format == "json":  # Python's own warnings and tracebacks would not be JSON
         logging.captureWarnings(True)
         threading.excepthook = _log_thread_end
+        sys.unraisablehook = _log_unraisable
     return None
 
 
@@ -122,3 +131,9 @@ def _log_thread_end(ended: threading.ExceptHookArgs) -> None:
     name = "A thread" if ended.thread is None else f"The thread {ended.thread.name}"
     trace = None if ended.exc_value is None else (ended.exc_type, ended.exc_value, ended.exc_traceback)
     logging.getLogger("threading").error("%s has ended with %s", name, ended.exc_type.__name__, exc_info=trace)
+
+
+def _log_unraisable(ignored: "sys.UnraisableHookArgs") -> None:
+    """What is raised where nobody can catch it, such as in `__del__`."""
+    trace = None if ignored.exc_value is None else (ignored.exc_type, ignored.exc_value, ignored.exc_traceback)
+    logging.getLogger("python").error("%s: %r", ignored.err_msg or "Exception ignored in", ignored.object, exc_info=trace)

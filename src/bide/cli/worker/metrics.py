@@ -13,9 +13,9 @@ from bide.cli.worker.health import Look, health_answer
 from bide.engines.registry import scheme_of
 from bide.ids import exact_version
 from bide.logs import Log
+from bide.metrics.app import Pages, registry
 from bide.metrics.counts import Counting, SharedCounts
 from bide.metrics.process import CountsCollector, WorkerInfoMetric
-from bide.metrics.queue import registry
 from bide.worker import Worker
 from bide.worker.claim_log import nameless_file
 
@@ -58,12 +58,15 @@ class Exporter:
         own = processes or 0
         self._counts = SharedCounts(self.file, processes=own + 1)
         info = WorkerInfoMetric(exact_version(), scheme_of(found.queue.session.setup.settings.url))
-        self._registry = registry(CountsCollector(self._counts, workers=processes or 1), info)
+        self._pages = Pages(registry(CountsCollector(self._counts, workers=processes or 1), info))
         count(found, self._counts, own, serves=processes is None)
 
     def of(self, process: int) -> str | None:
-        """What a worker process is told."""
-        return None if self.file is None else str(CountsFile(self.file, process, self._counts.processes))
+        """What a worker process is told that is about to begin."""
+        if self.file is None:
+            return None
+        self._counts.clear(process)
+        return str(CountsFile(self.file, process, self._counts.processes))
 
     @contextlib.asynccontextmanager
     async def told(self, look: Look, expected: int) -> AsyncIterator[None]:
@@ -77,7 +80,7 @@ class Exporter:
             if asked.method not in ("GET", "HEAD"):
                 return text("405 Method Not Allowed", "Ask with GET.")
             if path == "/metrics":
-                return told_page(self._registry, asked)
+                return told_page(self._pages, asked)
             if path in ("/live", "/ready"):
                 return health_answer(look, expected, live=path == "/live")
             return None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 import bide
 from bide.cli.exits import Exit
 from bide.cli.output import note
-from bide.cli.worker import health, log, systemd
+from bide.cli.worker import health, log
 from bide.cli.worker.load import WorkerOptions, check_processes, check_slots, load_target, make_worker, reloaded
 from bide.core.formats import plural
 from bide.ids import exact_version
@@ -106,7 +106,7 @@ def _exporter(where: str, found: Worker, processes: int | None) -> "Exporter":
 async def _told(where: health.Endpoint, exporter: "Exporter | None", look: health.Look, expected: int) -> AsyncIterator[None]:
     """While this lasts, people outside can see how the worker is."""
     counted = contextlib.nullcontext() if exporter is None else exporter.told(look, expected)
-    async with health.reported(where, look, expected), counted, systemd.told(look, expected):
+    async with health.reported(where, look, expected), counted, health.told_to_systemd(look, expected):
         yield
 
 

@@ -25,6 +25,8 @@ from bide.queue.results import expected
 from bide.queue.setup import Setup, refuse, takes_all
 from bide.types import CancelResult, Duration, Info, RescheduleResult, Sent
 
+LEAST_LEASE = 1_000  # ms
+
 
 class AsyncSession:
     """It opens its engine on first use, and is closed once. Queues, tasks, workers and time travel hold one."""
@@ -108,6 +110,10 @@ class AsyncSession:
 
     async def engine(self) -> AsyncEngine:
         return (await self.open()).engine
+
+    async def now(self) -> int:
+        """The engine's time."""
+        return (await (await self.engine()).claim([], 1, LEAST_LEASE)).now
 
     async def receiver(self) -> AsyncReceiver:
         return (await self.open()).receiver

@@ -33,7 +33,7 @@ from bide.queue.tasks.failures import Errors, OnDead
 from bide.queue.tasks.habits import TASKS, instead
 from bide.queue.tasks.limits import CatchUp, OnConflict
 from bide.queue.topic_rules import rule
-from bide.types import Duration, ScheduleInfo, Sent, State, WorkerInfo
+from bide.types import Duration, ScheduleInfo, Sent, State, WorkerInfos
 
 
 class AsyncTaskVerbs:
@@ -240,11 +240,21 @@ class AsyncScheduleVerbs:
         pending = await planner.pending([(each, record.topic) for each, _, record in there])
         return [listed(each, what, record, next_) for (each, what, record), next_ in zip(there, pending, strict=True)]
 
-    async def workers(self) -> list[WorkerInfo]:
+    async def workers(self) -> WorkerInfos:
         """List the worker processes that have told of themselves in the last hour, by name, also those that have ended."""
         workers.check(self.session.setup)
-        found = await (await self.session.engine()).scan(WORKERS, "scheduled", MAX_BATCH)
-        return workers.known(found.messages)
+        engine = await self.session.engine()
+        ahead = await self.session.now() - self.session.setup.now_ms()
+        found: list[Stored] = []
+        missing: set[str] = set()
+        after: str | None = None
+        while True:
+            page = await engine.scan(WORKERS, "scheduled", MAX_BATCH, after)
+            found += page.messages
+            missing.update(page.missing)
+            after = page.after
+            if after is None:
+                return WorkerInfos(workers.known(found, ahead), sorted(missing))
 
     async def pause_schedule(self, name: str) -> None:
         """Plan nothing more for a schedule until it is resumed. What its handler has begun goes on.

@@ -65,7 +65,7 @@ class AsyncTopicVerbs:
         if not within:
             return stats
         parts: dict[int, Stats] = {}
-        begin, now = stats.next_due, self.session.setup.now_ms()  # what is due by the engine's clock is before that
+        begin, now = stats.next_due, await self.session.now()  # what is due by the engine's clock is before that
         for each in sorted(set(within)):
             if begin is not None and (end := now + each + 1) > begin:
                 parts[each] = await engine.stats(name, but=but, window=Window(begin, end, 1, about=True))

@@ -25,6 +25,8 @@ from bide.queue.sync.receive import Receiver
 from bide.queue.sync.results import askable
 from bide.types import CancelResult, Duration, Info, RescheduleResult, Sent
 
+LEAST_LEASE = 1_000  # ms
+
 
 class Session:
     """It opens its engine on first use, and is closed once. Queues, tasks, workers and time travel hold one."""
@@ -108,6 +110,10 @@ class Session:
 
     def engine(self) -> Engine:
         return self.open().engine
+
+    def now(self) -> int:
+        """The engine's time."""
+        return (self.engine().claim([], 1, LEAST_LEASE)).now
 
     def receiver(self) -> Receiver:
         return self.open().receiver

@@ -33,7 +33,7 @@ from bide.queue.tasks.failures import Errors, OnDead
 from bide.queue.tasks.habits import TASKS, instead
 from bide.queue.tasks.limits import CatchUp, OnConflict
 from bide.queue.topic_rules import rule
-from bide.types import Duration, ScheduleInfo, Sent, State, WorkerInfo
+from bide.types import Duration, ScheduleInfo, Sent, State, WorkerInfos
 
 
 class TaskVerbs:
@@ -240,11 +240,21 @@ class ScheduleVerbs:
         pending = planner.pending([(each, record.topic) for each, _, record in there])
         return [listed(each, what, record, next_) for (each, what, record), next_ in zip(there, pending, strict=True)]
 
-    def workers(self) -> list[WorkerInfo]:
+    def workers(self) -> WorkerInfos:
         """List the worker processes that have told of themselves in the last hour, by name, also those that have ended."""
         workers.check(self.session.setup)
-        found = self.session.engine().scan(WORKERS, "scheduled", MAX_BATCH)
-        return workers.known(found.messages)
+        engine = self.session.engine()
+        ahead = self.session.now() - self.session.setup.now_ms()
+        found: list[Stored] = []
+        missing: set[str] = set()
+        after: str | None = None
+        while True:
+            page = engine.scan(WORKERS, "scheduled", MAX_BATCH, after)
+            found += page.messages
+            missing.update(page.missing)
+            after = page.after
+            if after is None:
+                return WorkerInfos(workers.known(found, ahead), sorted(missing))
 
     def pause_schedule(self, name: str) -> None:
         """Plan nothing more for a schedule until it is resumed. What its handler has begun goes on.
