@@ -48,6 +48,11 @@ def check_engine(setup: Setup) -> None:
         raise Unsupported(f"{setup.source.shown} can't keep schedules: leave out @queue.every. {others_can(*NEEDED)}")
 
 
+async def engine_now(engine: AsyncEngine) -> int:
+    """The engine's time: a claim tells it."""
+    return (await engine.claim([], 1, _LEAST_LEASE)).now
+
+
 class AsyncPlanner:
     def __init__(self, engine: AsyncEngine, setup: Setup, *, alone: bool = False) -> None:
         """`alone`: no worker can be away, as in time travel."""
@@ -62,7 +67,7 @@ class AsyncPlanner:
 
     async def now(self) -> int:
         """The engine's time."""
-        return (await self._engine.claim([], 1, _LEAST_LEASE)).now
+        return await engine_now(self._engine)
 
     def set_back(self) -> bool:
         """Whether the clock was set back since its schedules were announced last, as far as claims have told since."""

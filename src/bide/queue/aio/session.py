@@ -14,6 +14,7 @@ from bide.engines.registry import Guarded
 from bide.errors import BadOption, BideError, ConfigError, Exists, Unavailable, Unsupported
 from bide.queue.aio.opened import AsyncOpened, cancel_many
 from bide.queue.aio.parts import may_be_stored, put_as_room_comes, put_in_parts, put_with_room
+from bide.queue.aio.planner import engine_now
 from bide.queue.aio.receive import AsyncReceiver
 from bide.queue.aio.results import askable
 from bide.queue.around import MessagesSending, SubscribersAround
@@ -24,8 +25,6 @@ from bide.queue.outbox import concerns
 from bide.queue.results import expected
 from bide.queue.setup import Setup, refuse, takes_all
 from bide.types import CancelResult, Duration, Info, RescheduleResult, Sent
-
-LEAST_LEASE = 1_000  # ms
 
 
 class AsyncSession:
@@ -113,7 +112,7 @@ class AsyncSession:
 
     async def now(self) -> int:
         """The engine's time."""
-        return (await (await self.engine()).claim([], 1, LEAST_LEASE)).now
+        return await engine_now(await self.engine())
 
     async def receiver(self) -> AsyncReceiver:
         return (await self.open()).receiver

@@ -48,6 +48,11 @@ def check_engine(setup: Setup) -> None:
         raise Unsupported(f"{setup.source.shown} can't keep schedules: leave out @queue.every. {others_can(*NEEDED)}")
 
 
+def engine_now(engine: Engine) -> int:
+    """The engine's time: a claim tells it."""
+    return engine.claim([], 1, _LEAST_LEASE).now
+
+
 class Planner:
     def __init__(self, engine: Engine, setup: Setup, *, alone: bool = False) -> None:
         """`alone`: no worker can be away, as in time travel."""
@@ -62,7 +67,7 @@ class Planner:
 
     def now(self) -> int:
         """The engine's time."""
-        return self._engine.claim([], 1, _LEAST_LEASE).now
+        return engine_now(self._engine)
 
     def set_back(self) -> bool:
         """Whether the clock was set back since its schedules were announced last, as far as claims have told since."""

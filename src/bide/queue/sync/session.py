@@ -21,11 +21,10 @@ from bide.queue.results import expected
 from bide.queue.setup import Setup, refuse, takes_all
 from bide.queue.sync.opened import Opened, cancel_many
 from bide.queue.sync.parts import may_be_stored, put_as_room_comes, put_in_parts, put_with_room
+from bide.queue.sync.planner import engine_now
 from bide.queue.sync.receive import Receiver
 from bide.queue.sync.results import askable
 from bide.types import CancelResult, Duration, Info, RescheduleResult, Sent
-
-LEAST_LEASE = 1_000  # ms
 
 
 class Session:
@@ -113,7 +112,7 @@ class Session:
 
     def now(self) -> int:
         """The engine's time."""
-        return (self.engine().claim([], 1, LEAST_LEASE)).now
+        return engine_now(self.engine())
 
     def receiver(self) -> Receiver:
         return self.open().receiver
