@@ -123,6 +123,8 @@ def _tell(event: MessagesHandling, error: BaseException) -> bool:
     options = sentry_sdk.get_client().options
     told, hint = event_from_exception(error, client_options=options, mechanism={"type": "bide", "handled": False})
     for each in told["exception"]["values"]:
+        if (each.get("module") or "").partition(".")[0] in ("bide", "msgspec"):  # it may have a key, or a value of the body
+            each["value"] = "The worker's log has the text."
         for frame in (each.get("stacktrace") or {}).get("frames", ()):
             if (frame.get("module") or "").partition(".")[0] == "bide":
                 frame.pop("vars", None)  # where keys and bodies are

@@ -32,11 +32,14 @@ class Received:
     def __init__(self) -> None:
         self.url: str = ""
         self.spans: list[ReceivedSpan] = []
+        self.text: str = ""  # all of the traces, to be searched
         self.metrics: dict[str, Any] = {}  # the last of each, as it came
 
     def take(self, path: str, body: bytes) -> None:
         if path == "/v1/traces":
-            for of_resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+            told = ExportTraceServiceRequest.FromString(body)
+            self.text += str(told)
+            for of_resource in told.resource_spans:
                 service = _plain(of_resource.resource.attributes).get("service.name", "")
                 for scope in of_resource.scope_spans:
                     self.spans += [_span(each, scope.schema_url, service) for each in scope.spans]

@@ -2,13 +2,13 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from opentelemetry import baggage, context
 from opentelemetry.sdk.trace import TracerProvider
 
-from bide import Bury, Failed, ManualClock, Outgoing, Queue, Retry, Snooze, current, steps
+from bide import Bury, Exists, Failed, ManualClock, Outgoing, Queue, Retry, Snooze, current, steps
 from bide.otel.conventions import SCHEMA
 from tests.otel.receiver import Received, ReceivedSpan
 
@@ -231,6 +231,24 @@ def test_what_a_handler_raises(
     assert (span.attributes["bide.outcome"], span.attributes.get("error.type")) == (outcome, kind)
     assert span.failed == (kind is not None)
     assert not any("the key" in str(value) for each in received.spans for value in each.attributes.values())
+
+
+def test_neither_a_key_nor_a_value_of_a_body_is_in_a_trace(queue: Queue, traced: Any, received: Received) -> None:
+    traced()
+
+    @queue.task("t", max_attempts=1)
+    def handle(colour: Literal["red"]) -> None: ...
+
+    queue.send("t", {"colour": "secret-colour"}, key="secret-key")
+    queue.testing.advance("1s", raise_errors=False)
+    queue.send("t", {"colour": "red"}, key="secret-key", delay="1h")
+    with pytest.raises(Exists, match="secret-key"):
+        queue.send("t", {"colour": "red"}, key="secret-key", if_exists="error")
+
+    assert [each.failed for each in received.named("process t")] == [True]
+    assert [each.failed for each in received.named("send t")] == [False, False, True]
+    assert "bide.errors.Exists" in received.text
+    assert "secret" not in received.text
 
 
 def test_a_send_that_fails_says_so(queue: Queue, traced: Any, received: Received) -> None:

@@ -142,6 +142,25 @@ def test_a_module_that_logs_its_own_way_is_left_alone(shop: Shop, options: tuple
     assert told == ([] if said is None else [f"bide: your program has set up logging itself, so {said}"])
 
 
+def test_a_configuration_that_does_not_name_bide_does_not_silence_the_worker(shop: Shop) -> None:
+    """By default, dictConfig() disables all loggers that are there and that it does not name."""
+    shop.write(
+        HANDLERS
+        + """
+import logging.config
+console = {"class": "logging.StreamHandler", "formatter": "own"}
+own = {"format": "MINE %(message)s"}
+root = {"handlers": ["console"], "level": "INFO"}
+logging.config.dictConfig({"version": 1, "formatters": {"own": own}, "handlers": {"console": console}, "root": root})
+"""
+    )
+    shop.queue.send("says")
+    worker = shop.start()
+    shop.said("says")
+    assert worker.stop()[0] == 0
+    assert "MINE The worker has stopped" in worker.err
+
+
 def test_what_modules_log_while_they_are_imported_is_json_too(shop: Shop) -> None:
     shop.write(HANDLERS + "logging.getLogger('shop').warning('early')\n")
     shop.queue.send("says")

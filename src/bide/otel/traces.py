@@ -17,6 +17,7 @@ from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode, Tracer, TracerProvider
 
+from bide.errors import BideError
 from bide.otel import conventions as c
 from bide.queue import MessagePart, MessagesEnded, MessagesHandling, MessagesSending
 from bide.queue.around import TRACE
@@ -137,7 +138,8 @@ class Tracing:
         for each in messages:
             if one:
                 propagate.inject(each.headers, context=trace.set_span_in_context(span))
-            each.headers[TRACE] = LINK if each.wait > self._link_after else str(event.now // 1000)
+            if span.get_span_context().is_valid:  # else nobody traces here
+                each.headers[TRACE] = LINK if each.wait > self._link_after else str(event.now // 1000)
         with _current(span):
             try:
                 yield
@@ -164,6 +166,8 @@ class Tracing:
         with _current(span, where.context):
             try:
                 yield
+                if (failure := c.failure(event, None)) is not None:
+                    _failed(span, failure)
             except BaseException as error:
                 if (failure := c.failure(event, type(error))) is not None:
                     _failed(span, failure, error)
@@ -216,6 +220,8 @@ def _attached(context: Context) -> Iterator[None]:
 
 def _failed(span: Span, kind: str, error: BaseException | None = None) -> None:
     span.set_attribute(c.ERROR, kind)
-    if error is not None:
+    if isinstance(error, BideError):  # its text may have a key, or a value of the body
+        span.add_event("exception", {"exception.type": f"{type(error).__module__}.{type(error).__qualname__}"})
+    elif error is not None:
         span.record_exception(error)
     span.set_status(StatusCode.ERROR, kind)

@@ -97,6 +97,10 @@ def importing(log_format: str) -> Iterator[None]:
 
 def configure(log_format: str, level: str) -> str | None:
     """Log to standard error, unless the user's program has set up logging: then nothing is changed. What to say of that."""
+    for name, logger in logging.root.manager.loggerDict.items():
+        # dictConfig() disables all loggers that are there and that it does not name; those of bide are, as nowhere else
+        if name.partition(".")[0] == "bide" and isinstance(logger, logging.Logger):
+            logger.disabled = False
     root = logging.getLogger()
     if root.handlers:
         return _left_out(log_format, level)
