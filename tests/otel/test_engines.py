@@ -1,7 +1,9 @@
 """The trace goes with the message through every engine, and through an outbox."""
 
+import json
 import sqlite3
 from contextlib import closing
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
 from bide import AsyncQueue, Queue, Worker, current, steps
+from bide.cli.worker.log import JsonFormatter
 from bide.otel import BideInstrumentor
+from bide.queue import MessagesEnded
 from tests.otel.receiver import Received
 from tests.worker.conftest import once
 
@@ -64,6 +68,61 @@ async def test_a_worker_traces_handlers_in_the_loop_and_in_threads(
     assert one.trace == other.trace != request_span.trace
     assert one.links == other.links == [(sent.trace, sent.id)]
     assert seen == {"in.loop": first.id, "in.thread": second.id, "delayed": other.id}
+
+
+async def test_the_workers_lines_about_a_message_have_the_ids_of_its_span(
+    traced: Any, received: Received, caplog: pytest.LogCaptureFixture
+) -> None:
+    traced()
+    caplog.set_level("INFO", "bide.worker")
+    async with AsyncQueue("memory://") as queue:
+
+        @queue.task("fails", max_attempts=1)
+        async def fails() -> None:
+            raise ValueError
+
+        @queue.task("buries")
+        async def buries() -> None:
+            await current().bury("no")
+
+        @queue.task("reads", max_attempts=1)
+        async def reads(number: int) -> None: ...
+
+        await fails.send()
+        await buries.send()
+        await queue.send("reads", {"number": "x"})
+        async with Worker(queue) as worker:
+            await once(lambda: worker.health().failed == 3)
+            assert worker.health().done == 0
+    for topic in ("fails", "buries", "reads"):
+        [span] = received.named(f"process {topic}")
+        [line] = [each for each in caplog.records if getattr(each, "topic", None) == topic]
+        told = json.loads(JsonFormatter().format(line))
+        assert (told["outcome"], told["trace_id"], told["span_id"]) == ("dead", span.trace, span.id)
+
+
+async def test_what_goes_out_together_is_of_nobodys_context(traced: Any, received: Received) -> None:
+    traced(settle_spans=True)
+    seen = list[str]()
+
+    class Looks:
+        def ended(self, event: MessagesEnded) -> None:
+            seen.append(variable.get())
+
+    variable = ContextVar("variable", default="nobody's")
+    async with AsyncQueue("memory://") as queue:
+        with queue.events.subscribe(Looks()):
+
+            @queue.task("t")
+            async def handle(number: int) -> None:
+                variable.set(f"of {number}")
+                await current().ack()
+
+            await handle.send_many({"number": each} for each in range(20))
+            async with Worker(queue):
+                await once(lambda: len(received.named("process t")) == 20)
+    assert set(seen) == {"nobody's"}
+    assert {each.parent for each in received.named("ack t")} == {""}
 
 
 def test_it_goes_through_an_outbox(tmp_path: Path, traced: Any, provider: TracerProvider, received: Received) -> None:

@@ -163,6 +163,8 @@ class Tracing:
             )
         finally:
             _next.reset(token)
+        if (made := span.get_span_context()).is_valid:
+            event.log_fields |= {"trace_id": f"{made.trace_id:032x}", "span_id": f"{made.span_id:016x}"}
         with _current(span, where.context):
             try:
                 yield

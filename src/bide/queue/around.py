@@ -83,9 +83,11 @@ class MessagesHandling:
 
     outcomes: once the handler has ended, what is to become of each message, in their order: done, retried, released, dead, or
     lost. None for one that the handler has ended by itself, and while this is not decided.
+    log_fields: add yours: the worker's log lines about these messages have them, too. As JSON, a line shows `trace_id` and
+    `span_id`.
     """
 
-    __slots__ = ("_given", "count", "outcomes", "task", "topic")
+    __slots__ = ("_given", "count", "log_fields", "outcomes", "task", "topic")
 
     def __init__(self, topic: str, task: str, given: Sequence[tuple[Claimed, int]]) -> None:
         """`given`: what was claimed, and the engine's time then."""
@@ -93,6 +95,7 @@ class MessagesHandling:
         self.task: str = task  # its name
         self.count: int = len(given)
         self.outcomes: Sequence[EndedAs | None] = [None] * len(given)
+        self.log_fields: dict[str, str] = {}
         self._given = given
 
     @property

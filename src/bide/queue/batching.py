@@ -6,6 +6,7 @@ Each part of the engine has a line of its own, so that one that does not answer 
 
 import abc
 import asyncio
+import contextvars
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
@@ -54,7 +55,8 @@ class Line(Generic[E]):
 
     def begin(self) -> "asyncio.Future[None]":
         if self.caller is None:  # a factory of the loop's may begin a task before it gives it
-            self.caller = asyncio.Task(self._work(), loop=asyncio.get_running_loop())
+            apart = contextvars.Context()  # what goes out together is of many: nobody's spans and variables are for all of it
+            self.caller = asyncio.Task(self._work(), loop=asyncio.get_running_loop(), context=apart)
         return self.caller
 
     async def _work(self) -> None:

@@ -25,9 +25,9 @@ def tell(handling: Handling, became: Outcome | None, error: BaseException, level
     if isinstance(error, Unread):
         if became is not None and became.verdict == "release":
             text, wait = "%s waits for another release of its task, and is tried again in %g s: %s", became.delay / 1000
-            _log.warning(text, name(delivery), wait, error, extra=about(delivery) | {"outcome": "released"})
+            _log.warning(text, name(delivery), wait, error, extra=_about(handling, "released"))
         else:
-            _log.error("%s is buried: %s", name(delivery), error, extra=about(delivery) | {"outcome": "dead"})
+            _log.error("%s is buried: %s", name(delivery), error, extra=_about(handling, "dead"))
     elif became is not None and became.verdict == "release":
         text, wait = "%s was put off in %s, and comes back in %g s: %s", became.delay / 1000
         _log.at(level, text, name(delivery), _attempt(handling), wait, said(error), extra=_about(handling, "released"))
@@ -69,9 +69,9 @@ def tell_given_back(handling: Handling, level: int) -> None:
     _log.at(level, text, name(handling.claimed), _attempt(handling), extra=_about(handling, "released"))
 
 
-def tell_by_itself(handling: Handling, level: int) -> None:
+def tell_by_itself(handling: Handling, verdict: Verdict, level: int) -> None:
     """Its handler has called a verb of the delivery."""
-    text, outcome = _BY_VERDICT[internals(handling.delivery).verdict or "done"]
+    text, outcome = _BY_VERDICT[verdict]
     level = max(level, {"retried": logging.INFO, "dead": logging.WARNING}.get(outcome, level))
     _log.at(level, text, name(handling.delivery), _attempt(handling), extra=_about(handling, outcome))
 
@@ -93,7 +93,7 @@ def _attempt(handling: Handling) -> str:
 def _about(handling: Handling, outcome: str) -> dict[str, Any]:
     """For structured logs."""
     took = {"seconds": round(handling.worked, 6)} if handling.worked else {}
-    return about(handling.claimed) | {"outcome": outcome} | took
+    return about(handling.claimed) | (handling.log_fields or {}) | {"outcome": outcome} | took
 
 
 def tell_together(
@@ -210,7 +210,8 @@ class EndLog:
             elif handling.end.verdict == "release" and handling.why == "stop" and handling.at_work is not None:
                 tell_given_back(handling, self.level)
 
-    def by_itself(self, handling: Handling) -> None:
-        """The handler has ended its delivery with one of its verbs, and the engine has answered that."""
-        slow = handling.worked >= self.slow
-        tell_by_itself(handling, logging.INFO if slow else self.level)
+    def by_itself(self, handling: Handling) -> Verdict:
+        """The handler has ended its delivery with one of its verbs, and the engine has answered that. Which it was."""
+        slow, verdict = handling.worked >= self.slow, internals(handling.delivery).verdict or "done"
+        tell_by_itself(handling, verdict, logging.INFO if slow else self.level)
+        return verdict

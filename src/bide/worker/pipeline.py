@@ -325,8 +325,8 @@ class UnderWay:
             self._leave(handling)
         if became is None or by_itself:
             if by_itself:
-                self.done += 1
-                self._end_log.by_itself(handling)
+                verdict = self._end_log.by_itself(handling)
+                self.done, self.failed = self.done + (verdict == "done"), self.failed + (verdict in ("retry", "dead"))
             elif self._subscriptions.heard:
                 self._subscriptions.ended([internals(handling.delivery).end("release")], ["lost"])
             self._forget([handling])

@@ -10,7 +10,10 @@ from typing import Any
 
 from bide.cli.output import escaped, is_unicode, json_text
 
-_ABOUT = ("message_id", "message_ids", "topic", "attempt", "outcome", "seconds", "done", "failed", "given_back")
+_ABOUT = (
+    *("message_id", "message_ids", "topic", "attempt", "outcome", "seconds", "done", "failed", "given_back"),
+    *("trace_id", "span_id"),
+)
 
 
 class Text(logging.Formatter):
@@ -40,8 +43,8 @@ class JsonFormatter(logging.Formatter):
             "process": record.process,
             "message": _encodable(_message(record)),
         }
-        said |= {name: value for name in _ABOUT if (value := _plain(getattr(record, name, None))) is not None}
         said |= _span()
+        said |= {name: value for name in _ABOUT if (value := _plain(getattr(record, name, None))) is not None}
         if record.exc_info:
             said["traceback"] = _encodable(self.formatException(record.exc_info))
         return json_text(said, ascii_only=not is_unicode(sys.stderr))

@@ -134,6 +134,8 @@ class Handlers:
         event = MessagesHandling(handling.topic, handling.task.name, [(each.claimed, each.now) for each in members])
         around = SubscribersAround(self._subscriptions, event)
         around.__enter__()
+        for each in members if event.log_fields else ():
+            each.log_fields = event.log_fields
         error: BaseException | None = None
         try:
             yield

@@ -70,6 +70,7 @@ class Handling:
     at_work: float | None = None  # since when, by time.monotonic(), if somebody wants to know of each
     seconds: float | None = None  # of work, once its handler has ended; None of one that was called as one of many
     end: End | None = None  # what the engine is to be told; None until then, and where its lot tells that it is done
+    log_fields: dict[str, str] | None = None  # what subscribers want to be said in log lines about it
     body: Any = UNREAD
     made: AsyncDelivery | None = None  # its delivery, once somebody has asked for that
     _sync_delivery: Delivery | None = None
