@@ -69,7 +69,9 @@ class OneFollower(ResultStore):
 
 
 class AnyArrivalIsEnough(ResultStore):
-    def arrive(self, dependent: str, on: str, now: int) -> bool:
+    def arrive(self, dependent: str, on: str | None, now: int) -> bool:
+        if on is None:
+            return super().arrive(dependent, on, now)
         waiting = self._waiting.get(dependent)
         return waiting is not None and waiting.until > now and on in waiting.on
 

@@ -135,7 +135,7 @@ class History:
     def forget(self) -> None:
         if self.dependents and self.random.random() < 0.3:
             gone = self.random.choice(self.dependents).id
-            self.engine.results.forget([gone], now=self.model.now)
+            assert self.engine.results.arrive([Arrival(gone, None)], now=self.model.now) == [False]
             self.model.left.pop(gone, None)
 
     def tidy(self) -> None:

@@ -281,8 +281,10 @@ CALLS: dict[str, list[Ask]] = {
     "follow": [
         lambda at, crowd: at.engine.results.follow([Follow("new", id, at.now + 9_000) for id in crowd.ids.values()], now=at.now)
     ],
-    "arrive": [lambda at, crowd: at.engine.results.arrive([Arrival("waits", id) for id in crowd.ids.values()], now=at.now)],
-    "forget_waiting": [lambda at, _: at.engine.results.forget(["waits", "new"], now=at.now)],
+    "arrive": [
+        lambda at, crowd: at.engine.results.arrive([Arrival("waits", id) for id in crowd.ids.values()], now=at.now),
+        lambda at, _: at.engine.results.arrive([Arrival(id, None) for id in ("waits", "new")], now=at.now),
+    ],
     "pause": [lambda at, _: at.engine.pause("new", True), lambda at, _: at.engine.pause("paused", False)],
     "count_pause": [lambda at, _: any_shard(at).count_pause()],
     "get": [lambda at, crowd: at.engine.get(_refs(crowd), now=at.now)],

@@ -100,7 +100,6 @@ LIMITS: dict[str, Limits] = {
         "depend": (20, 90),
         "expect_results": (1_000, 10),
         "follow": (1_300, 90),
-        "forget_waiting": (400, 10),
         "fulfil_results": (30, 30),
         "put": (50, 10),
         "read_results": (10, 25),

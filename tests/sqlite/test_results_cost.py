@@ -46,7 +46,7 @@ def life(engine: Sqlite, others: int) -> int:
         results.depend([Dependent(waiting[0], (part,), UNTIL)])
         assert results.fulfil([Kept(part, 1_000, b"7")]) == [[waiting[0]]]
         assert results.arrive([Arrival(waiting[0], part)]) == [True]
-        results.forget([waiting[0]])
+        results.arrive([Arrival(waiting[0], None)])
         assert results.tidy() is False
 
     return steps(engine, done)

@@ -45,7 +45,7 @@ async def test_what_is_done_while_it_is_sent_is_not_missed(queue: AsyncQueue, wo
         assert await asyncio.gather(*map(one, range(40))) == [3 * n for n in range(40)]
 
 
-@pytest.mark.parametrize("verb", ["results.arrive", "reschedule", "results.forget"])
+@pytest.mark.parametrize("verb", ["results.arrive", "reschedule"])
 async def test_it_is_called_although_the_engine_fails_on_the_way(
     queue: AsyncQueue, working: Working, faults: Faults, until: Any, verb: str
 ) -> None:
@@ -55,6 +55,25 @@ async def test_it_is_called_although_the_engine_fails_on_the_way(
     failures = faults.fail(verb, 2)
     async with working(queue):
         assert await queue.result(waits, timeout=WAIT) == 3
+        await until(lambda: len(failures) == 2)
+
+
+async def test_it_is_called_although_the_engine_does_not_hear_that_it_was(
+    queue: AsyncQueue, working: Working, faults: Faults, until: Any
+) -> None:
+    part, whole = tasks(queue)
+    waits = await whole.options(depends_on=[await part.send(n=7)]).send()
+    failures: list[int] = []
+
+    async def around(call: Call, asked: Sequence[Any]) -> Any:
+        if asked[0][0].on is None and len(failures) < 2:
+            failures.append(1)
+            raise Unavailable("the wire is cut")
+        return await call()
+
+    faults.around["results.arrive"] = around
+    async with working(queue):
+        assert await queue.result(waits, timeout=WAIT) == 7
         await until(lambda: len(failures) == 2)
 
 
@@ -109,7 +128,7 @@ async def test_tasks_without_keep_cost_no_call(queue: AsyncQueue, working: Worki
         calls.append("results")
         return await call()
 
-    for verb in ("expect", "fulfil", "read", "tidy", "depend", "follow", "arrive", "forget"):
+    for verb in ("expect", "fulfil", "read", "tidy", "depend", "follow", "arrive"):
         faults.around[f"results.{verb}"] = told
 
     @queue.task("plain")

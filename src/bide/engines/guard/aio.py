@@ -138,10 +138,6 @@ class AsyncGuardedResults(AsyncResults):
         self._rules.check("results", arrivals)
         return await self._verbs.arrive(arrivals, now=now)
 
-    async def forget(self, ids: Sequence[str], *, now: int | None = None) -> None:
-        self._rules.check("results", ids)
-        await self._verbs.forget(ids, now=now)
-
 
 class AsyncGuard(AsyncEngine):
     """Stands before an engine: every call of every verb passes here, once. Without hooks it only checks."""

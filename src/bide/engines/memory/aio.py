@@ -83,9 +83,6 @@ class AsyncMemoryResults(AsyncResults):
     async def arrive(self, arrivals: Sequence[Arrival], *, now: int | None = None) -> list[bool]:
         return results.arrive(self._store, arrivals, now)
 
-    async def forget(self, ids: Sequence[str], *, now: int | None = None) -> None:
-        results.forget(self._store, ids)
-
 
 class AsyncMemory(AsyncEngine):
     def __init__(self, store: Store, capabilities: Capabilities) -> None:

@@ -57,7 +57,10 @@ class ResultStore:
     def followers(self, id: str) -> list[str]:
         return list(self._followers.get(id, ()))
 
-    def arrive(self, dependent: str, on: str, now: int) -> bool:
+    def arrive(self, dependent: str, on: str | None, now: int) -> bool:
+        if on is None:
+            self.forget(dependent)
+            return False
         waiting = self._waiting.get(dependent)
         if waiting is None or waiting.until <= now:
             return False

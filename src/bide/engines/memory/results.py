@@ -46,9 +46,3 @@ def arrive(store: Store, arrivals: Sequence[Arrival], now: int | None) -> list[b
     with store.alone(), store:
         at = store.now(now)
         return [store.results.arrive(each.dependent, each.on, at) for each in arrivals]
-
-
-def forget(store: Store, ids: Sequence[str]) -> None:
-    with store.alone(), store:
-        for each in ids:
-            store.results.forget(each)

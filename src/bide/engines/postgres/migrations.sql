@@ -328,3 +328,11 @@ drop function if exists
 
 -- migration: 0024_stats_in_pieces.sql
 -- Functions only: topics are counted some at a time.
+
+-- migration: 0025_fewer_verbs.sql
+-- Functions only: that a dependent message was called is told by `arrive`.
+
+-- migration: 0025_fewer_verbs.post.sql
+-- What `arrive` does now.
+
+drop function if exists bide.forget_waiting(text[]);

@@ -14,7 +14,6 @@ CALLS: Mapping[str, str] = {
     "depend": "select {schema}.depend(%s::{text}, %s::{text}, %s::bigint[], %s)",
     "follow": "select * from {schema}.follow(%s::{text}, %s, %s)",
     "arrive": "select * from {schema}.arrive(%s::{text}, %s::{text}, %s)",
-    "forget": "select {schema}.forget_waiting(%s::{text})",
 }
 """The server's functions, one for each verb."""
 

@@ -50,7 +50,7 @@ class Follow(msgspec.Struct, frozen=True, gc=False):
 
 
 class Arrival(msgspec.Struct, frozen=True, gc=False):
-    """One of those that a dependent message waits for is done."""
+    """One of those that a dependent message waits for is done. Without one, the dependent message was called."""
 
     dependent: str
-    on: str
+    on: str | None

@@ -73,14 +73,11 @@ class AsyncResults(ABC):
     async def arrive(self, arrivals: Sequence[Arrival], *, now: int | None = None) -> list[bool]:
         """Note that messages are done; of each, whether the dependent one has nothing left to wait for.
 
+        When a dependent message was called, an arrival without `on` says so, and what it waits for is forgotten. Until then it
+        is ready whenever that is asked again: so a caller that dies in between loses nobody.
+
         - A dependent message is ready when all it waits for has arrived.
         - What arrives again changes nothing.
         - A dependent message that was forgotten is not ready.
-        """
-
-    @abstractmethod
-    async def forget(self, ids: Sequence[str], *, now: int | None = None) -> None:
-        """Forget what messages wait for.
-
         - Forgetting leaves other dependent messages alone.
         """

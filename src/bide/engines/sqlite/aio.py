@@ -245,7 +245,5 @@ class AsyncSqliteResults(AsyncResults):
         return await self._engine._write(lambda tx: results.follow(tx, self._namespace, follows, now), connection=connection)
 
     async def arrive(self, arrivals: Sequence[Arrival], *, now: int | None = None) -> list[bool]:
-        return await self._engine._write(lambda tx: results.arrive(tx, self._namespace, arrivals, now))
-
-    async def forget(self, ids: Sequence[str], *, now: int | None = None) -> None:
-        await self._engine._write(lambda tx: results.forget(tx, self._namespace, ids), durable=False)
+        lasting = any(each.on is not None for each in arrivals)
+        return await self._engine._write(lambda tx: results.arrive(tx, self._namespace, arrivals, now), durable=lasting)

@@ -53,11 +53,10 @@ def arrive(tx: Transaction, namespace: FileNamespace, arrivals: Sequence[Arrival
     at, space = tx.times.now(namespace, now), namespace.name
     ready = []
     for each in arrivals:
-        tx.sql.run("arrive", {"space": space, "message": each.dependent, "other": each.on})
+        if each.on is None:
+            tx.sql.run("forget_waiting", {"space": space, "message": each.dependent})
+        else:
+            tx.sql.run("arrive", {"space": space, "message": each.dependent, "other": each.on})
         many, arrived = tx.sql.one("waits_for", {"space": space, "message": each.dependent, "now": at})
         ready.append(many > 0 and many == arrived)
     return ready
-
-
-def forget(tx: Transaction, namespace: FileNamespace, ids: Sequence[str]) -> None:
-    tx.sql.run_many("forget_waiting", [{"space": namespace.name, "message": each} for each in ids])

@@ -191,4 +191,4 @@ class AsyncDependents:
             ready = list(dict.fromkeys(each.dependent for each, is_ready in zip(some, told, strict=True) if is_ready))
             if ready:
                 await self._engine.reschedule([Move(Ref(each)) for each in ready])
-                await self._engine.results.forget(ready)
+                await self._engine.results.arrive([Arrival(each, None) for each in ready])

@@ -191,4 +191,4 @@ class Dependents:
             ready = list(dict.fromkeys(each.dependent for each, is_ready in zip(some, told, strict=True) if is_ready))
             if ready:
                 self._engine.reschedule([Move(Ref(each)) for each in ready])
-                self._engine.results.forget(ready)
+                self._engine.results.arrive([Arrival(each, None) for each in ready])

@@ -34,6 +34,12 @@ async def arrive(bench: Bench, dependent: str, *on: str) -> list[bool]:
     return await bench.engine.results.arrive([Arrival(dependent, each) for each in on], now=bench.now)
 
 
+async def called(bench: Bench, *dependents: str) -> None:
+    """Messages need not wait any longer."""
+    told = await bench.engine.results.arrive([Arrival(each, None) for each in dependents], now=bench.now)
+    assert told == [False] * len(dependents)
+
+
 async def tidy(bench: Bench) -> None:
     while await bench.engine.results.tidy(2, now=bench.now):
         pass
@@ -246,7 +252,7 @@ class Keeping:
         await expect(bench, one)
         await depend(bench, dependent, one)
         assert await arrive(bench, dependent, one) == [True]
-        await bench.engine.results.forget([dependent], now=bench.now)
+        await called(bench, dependent)
         assert await arrive(bench, dependent, one) == [False]
 
     @needs("results")
@@ -255,6 +261,6 @@ class Keeping:
         await expect(bench, one)
         await depend(bench, dependent, one)
         await depend(bench, other, one)
-        await bench.engine.results.forget([dependent, one], now=bench.now)
+        await called(bench, dependent, one)
         assert other in (await fulfil(bench, one))[0]
         assert await arrive(bench, other, one) == [True]

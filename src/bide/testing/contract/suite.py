@@ -86,9 +86,6 @@ class RecolouredResults(AsyncResults):
     async def arrive(self, *asked: Any, **options: Any) -> list[bool]:
         return await asyncio.to_thread(self.results.arrive, *asked, **options)
 
-    async def forget(self, *asked: Any, **options: Any) -> None:
-        await asyncio.to_thread(self.results.forget, *asked, **options)
-
 
 class Recoloured(AsyncEngine):
     """A sync engine as an async one, so that one suite tests both.

@@ -141,7 +141,6 @@ class Lacking:
             lambda: results.depend([Dependent("a", ("b",), bench.now + 1)], now=bench.now),
             lambda: results.follow([Follow("a", "b", bench.now + 1)], now=bench.now),
             lambda: results.arrive([Arrival("a", "b")], now=bench.now),
-            lambda: results.forget(["a"], now=bench.now),
         ]
         for verb in verbs:
             with pytest.raises(Unsupported):

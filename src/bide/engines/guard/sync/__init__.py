@@ -136,10 +136,6 @@ class GuardedResults(Results):
         self._rules.check("results", arrivals)
         return self._verbs.arrive(arrivals, now=now)
 
-    def forget(self, ids: Sequence[str], *, now: int | None = None) -> None:
-        self._rules.check("results", ids)
-        self._verbs.forget(ids, now=now)
-
 
 class Guard(Engine):
     """Stands before an engine: every call of every verb passes here, once. Without hooks it only checks."""

@@ -81,9 +81,6 @@ class MemoryResults(Results):
     def arrive(self, arrivals: Sequence[Arrival], *, now: int | None = None) -> list[bool]:
         return results.arrive(self._store, arrivals, now)
 
-    def forget(self, ids: Sequence[str], *, now: int | None = None) -> None:
-        results.forget(self._store, ids)
-
 
 class Memory(Engine):
     def __init__(self, store: Store, capabilities: Capabilities) -> None:

@@ -56,9 +56,6 @@ class AsyncPostgresResults(AsyncResults):
     async def arrive(self, arrivals: Sequence[Arrival], *, now: int | None = None) -> list[bool]:
         return results.ready_of(len(arrivals), await self._ask("arrive", [*results.arrive_args(arrivals), now]))
 
-    async def forget(self, ids: Sequence[str], *, now: int | None = None) -> None:
-        await self._ask("forget", [list(ids)])
-
     async def _ask(self, verb: str, args: Sequence[Any], connection: object | None = None) -> Rows:
         if connection is not None:
             return await self._join(connection, self._calls[verb], args)

@@ -104,7 +104,7 @@ create or replace function bide.arrive(ids text[], others text[], given bigint) 
 set search_path = pg_catalog, pg_temp
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 -- Those that have nothing left to wait for. All rows of a dependent message are locked, so that of two that arrive at once the
--- second sees the first.
+-- second sees the first. Without another one, a dependent message was called, and its rows are deleted.
 declare
     now bigint;
 begin
@@ -114,16 +114,11 @@ begin
     update bide.waiting w set arrived = true
     from unnest(ids, others) as e(id, other)
     where w.message = e.id collate "C" and w.other = e.other collate "C" and not w.arrived;
+    if array_position(others, null) is not null then
+        delete from bide.waiting w
+        where w.message = any (array(select e.id from unnest(ids, others) as e(id, other) where e.other is null));
+    end if;
     return query
         select e.place from unnest(ids) with ordinality as e(id, place)
         where (select bool_and(w.arrived) from bide.waiting w where w.message = e.id collate "C" and w.until > now);
-end $$;
-
-create or replace function bide.forget_waiting(ids text[]) returns void language plpgsql
-set search_path = pg_catalog, pg_temp
-set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
-begin
-    perform bide.limit_waiting('');
-    perform 1 from bide.waiting w where w.message = any (ids) order by w.message, w.other for update;
-    delete from bide.waiting w where w.message = any (ids);
 end $$;

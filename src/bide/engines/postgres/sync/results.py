@@ -54,9 +54,6 @@ class PostgresResults(Results):
     def arrive(self, arrivals: Sequence[Arrival], *, now: int | None = None) -> list[bool]:
         return results.ready_of(len(arrivals), self._ask("arrive", [*results.arrive_args(arrivals), now]))
 
-    def forget(self, ids: Sequence[str], *, now: int | None = None) -> None:
-        self._ask("forget", [list(ids)])
-
     def _ask(self, verb: str, args: Sequence[Any], connection: object | None = None) -> Rows:
         if connection is not None:
             return self._join(connection, self._calls[verb], args)

@@ -79,10 +79,3 @@ class AsyncRedisResults(AsyncResults):
             return results.ready(await shard.calls.ask("arrive", results.arrive(some), now))
 
         return await self._divided().by_shard(arrivals, lambda each: name_of(each.dependent).shard, ask)
-
-    async def forget(self, ids: Sequence[str], *, now: int | None = None) -> None:
-        async def ask(shard: AsyncShard, some: Sequence[str]) -> list[Any]:
-            await shard.calls.ask("forget_waiting", some, now)
-            return [None] * len(some)
-
-        await self._divided().by_shard(ids, lambda id: name_of(id).shard, ask)

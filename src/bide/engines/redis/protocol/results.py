@@ -83,7 +83,7 @@ def followed(reply: Sequence[Any]) -> list[bool | None]:
 def arrive(arrivals: Sequence[Arrival]) -> list[Arg]:
     args: list[Arg] = [len(arrivals)]
     for each in arrivals:
-        args += (each.dependent, each.on)
+        args += (each.dependent, each.on or "")
     return args
 
 

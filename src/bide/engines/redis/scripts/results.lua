@@ -158,8 +158,9 @@ end
 return {format('%d', now), table.concat(told)}
 
 -- script: arrive
--- Note that messages are done. After what every script is told: how many, and of each: the dependent one, and what it waited for.
--- Gives: now, and a string of 1 (nothing is left that it waits for) and 0.
+-- Note that messages are done. After what every script is told: how many, and of each: the dependent one, and what it waited for,
+-- or '' when it was called and what it waits for is to be forgotten. Gives: now, and a string of 1 (nothing is left that it waits
+-- for) and 0.
 
 local again = before()
 if again then return again end
@@ -167,19 +168,8 @@ local arrivals, ready = {}, {}
 for i = 1, check_count(take_number()) do arrivals[i] = {key = P .. 'waiting:' .. take_text(), other = take_text()} end
 begin_shrinking()
 for i, each in ipairs(arrivals) do
-  local ends = call('HGET', each.key, '')
-  if each.other ~= '' then call('HDEL', each.key, each.other) end
+  local ends = each.other ~= '' and call('HGET', each.key, '')
+  if each.other ~= '' then call('HDEL', each.key, each.other) else call('UNLINK', each.key) end
   ready[i] = ends and number(ends) > now and call('HLEN', each.key) == 1 and '1' or '0'
 end
 return {format('%d', now), table.concat(ready)}
-
--- script: forget_waiting
--- Forget what messages wait for. After what every script is told: their ids. Gives: now.
-
-local again = before()
-if again then return again end
-local ids = {}
-while NEXT < #ARGV do ids[#ids + 1] = take_text() end
-begin_shrinking()
-for _, id in ipairs(ids) do call('UNLINK', P .. 'waiting:' .. id) end
-return {format('%d', now)}

@@ -21,8 +21,7 @@ SPREAD = 5  # the place of how messages are spread, in what every script is told
 TRIES = 5  # of a script that comes too late, or to a shard that has it otherwise
 PASSING = frozenset({*LOOKS, "close", "expect", "hear"})  # and those that change nothing which must last
 RECEIVING = frozenset(
-    {"arrive", "claim", "enter", "expect_results", "extend", "forget_waiting", "fulfil_results", "keep", "leave", "recall"}
-    | {"spend", "tend"}
+    {"arrive", "claim", "enter", "expect_results", "extend", "fulfil_results", "keep", "leave", "recall"} | {"spend", "tend"}
 )  # what a receiver does: lost by a failover, it is done again, and nobody was promised that it lasts
 UNCONFIRMED = PASSING | RECEIVING
 PAGES = frozenset({"settle", "requeue", "purge", "purge_dead"})  # of which many follow one another

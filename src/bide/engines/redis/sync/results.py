@@ -77,10 +77,3 @@ class RedisResults(Results):
             return results.ready(shard.calls.ask("arrive", results.arrive(some), now))
 
         return self._divided().by_shard(arrivals, lambda each: name_of(each.dependent).shard, ask)
-
-    def forget(self, ids: Sequence[str], *, now: int | None = None) -> None:
-        def ask(shard: Shard, some: Sequence[str]) -> list[Any]:
-            shard.calls.ask("forget_waiting", some, now)
-            return [None] * len(some)
-
-        self._divided().by_shard(ids, lambda id: name_of(id).shard, ask)

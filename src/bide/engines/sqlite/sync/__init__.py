@@ -241,7 +241,5 @@ class SqliteResults(Results):
         return self._engine._write(lambda tx: results.follow(tx, self._namespace, follows, now), connection=connection)
 
     def arrive(self, arrivals: Sequence[Arrival], *, now: int | None = None) -> list[bool]:
-        return self._engine._write(lambda tx: results.arrive(tx, self._namespace, arrivals, now))
-
-    def forget(self, ids: Sequence[str], *, now: int | None = None) -> None:
-        self._engine._write(lambda tx: results.forget(tx, self._namespace, ids), durable=False)
+        lasting = any(each.on is not None for each in arrivals)
+        return self._engine._write(lambda tx: results.arrive(tx, self._namespace, arrivals, now), durable=lasting)
