@@ -120,7 +120,7 @@ class History:
             return
         if new.until <= self.model.now or (new.id not in self.model.left and new in self.dependents[:-1]):
             return  # it was forgotten: nobody makes it wait again
-        self.engine.results.depend([new], now=self.model.now)
+        self.engine.results.expect([new], now=self.model.now)
         self.model.left.setdefault(new.id, (set(new.on), new.until))
         follows = [Follow(new.id, on, new.until) for on in new.on]
         told = self.engine.results.follow(follows, now=self.model.now)

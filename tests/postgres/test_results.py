@@ -70,7 +70,7 @@ def test_what_is_done_while_a_transaction_waits_for_it_finds_who_waits(
 ) -> None:
     engine.results.expect([Expected("a", FAR)])
     assert engine.results.follow([Follow("", "a", 0)], connection=own) == [False]
-    engine.results.depend([Dependent("d", ("a",), FAR)], connection=own)
+    engine.results.expect([Dependent("d", ("a",), FAR)], connection=own)
     with ThreadPoolExecutor(1) as threads:
         fulfilling = threads.submit(engine.results.fulfil, [Kept("a", 60_000, b"1")])
         until_somebody_waits_for_a_lock(other, fulfilling)
@@ -81,7 +81,7 @@ def test_what_is_done_while_a_transaction_waits_for_it_finds_who_waits(
 def test_two_that_arrive_at_once_are_seen_by_one_of_them(
     postgres_url: str, engine: Postgres, own: psycopg.Connection, other: psycopg.Connection
 ) -> None:
-    engine.results.depend([Dependent("d", ("a", "b"), FAR)])
+    engine.results.expect([Dependent("d", ("a", "b"), FAR)])
     own.execute("select * from bide.arrive(array['d'], array['a'], null)")
     with ThreadPoolExecutor(1) as threads:
         arriving = threads.submit(engine.results.arrive, [Arrival("d", "b")])
@@ -94,7 +94,7 @@ def test_what_is_over_is_removed_though_others_hold_a_part_of_it(
     engine: Postgres, own: psycopg.Connection, other: psycopg.Connection
 ) -> None:
     engine.results.expect([Expected(id, 1) for id in ("a", "b", "c")])
-    engine.results.depend([Dependent(id, ("a", "b"), 1) for id in ("d", "e")])
+    engine.results.expect([Dependent(id, ("a", "b"), 1) for id in ("d", "e")])
     own.execute("select from bide.result where message = 'b' for update")
     while engine.results.tidy(1):
         pass

@@ -100,7 +100,7 @@ async def _keep_some(bench: Bench, ids: list[str]) -> None:
     """Results are expected and kept, and somebody waits for all of them."""
     results, now = bench.engine.results, bench.now
     await results.expect([Expected(id, now + 90_000) for id in ids[::2]], now=now)
-    await results.depend([Dependent("waits", tuple(ids), now + 90_000)], now=now)
+    await results.expect([Dependent("waits", tuple(ids), now + 90_000)], now=now)
     await results.follow([Follow("waits", id, now + 90_000) for id in ids], now=now)
     crowd = [f"follower {i}" for i in range(1_200)]  # more than one script tells
     for first in range(0, len(crowd), 400):
@@ -276,7 +276,7 @@ CALLS: dict[str, list[Ask]] = {
     "followers": [lambda at, crowd: at.engine.results.fulfil([Kept(list(crowd.ids.values())[2], 9_000, b"7")], now=at.now)],
     "read_results": [lambda at, crowd: at.engine.results.read(list(crowd.ids.values()), now=at.now)],
     "depend": [
-        lambda at, crowd: at.engine.results.depend([Dependent("new", tuple(crowd.ids.values()), at.now + 9_000)], now=at.now)
+        lambda at, crowd: at.engine.results.expect([Dependent("new", tuple(crowd.ids.values()), at.now + 9_000)], now=at.now)
     ],
     "follow": [
         lambda at, crowd: at.engine.results.follow([Follow("new", id, at.now + 9_000) for id in crowd.ids.values()], now=at.now)

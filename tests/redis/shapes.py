@@ -226,7 +226,7 @@ async def kept(bench: Bench, many: int) -> Steps:
     await results.expect([Expected(id, until) for id in ids], now=bench.now)
     yield "expect"
     for each in waiting:
-        await results.depend([Dependent(each, tuple(ids), until)], now=bench.now)
+        await results.expect([Dependent(each, tuple(ids), until)], now=bench.now)
         await results.follow([Follow(each, id, until) for id in ids], now=bench.now)
     yield "depend and follow"
     told = await results.fulfil([Kept(id, DAY, bytes(2**18)) for id in ids], now=bench.now)

@@ -30,7 +30,7 @@ async def test_all_keys_of_results_end_by_themselves(redis_server: RedisServer, 
         ids = [(await bench.put("t", delay=60_000)).id for _ in range(10)]
         results, until = bench.engine.results, bench.now + 60_000
         await results.expect([Expected(each, until) for each in ids], now=bench.now)
-        await results.depend([Dependent(each, tuple(ids), until) for each in ids[:5]], now=bench.now)
+        await results.expect([Dependent(each, tuple(ids), until) for each in ids[:5]], now=bench.now)
         await results.follow([Follow(ids[0], each, until) for each in ids], now=bench.now)
         await results.fulfil([Kept(each, 1_000, b"7") for each in ids[:7]], now=bench.now)
         with redis_server.client() as client:
@@ -62,7 +62,7 @@ async def test_an_old_shard_keeps_its_results_and_is_given_up_when_their_time_is
         await old.engine.results.expect([Expected(each, far) for each in ids])
         begin(redis_url, 2)
         # Whoever knows of the new shards finds what is in the old ones, and puts more there
-        await new.engine.results.depend([Dependent(dependent, tuple(ids), far)])
+        await new.engine.results.expect([Dependent(dependent, tuple(ids), far)])
         assert await new.engine.results.follow([Follow(dependent, each, far) for each in ids]) == [False] * 12
         told = await new.engine.results.fulfil([Kept(each, 3_600_000, b"7") for each in ids[:6]])
         assert told == [[dependent]] * 6

@@ -40,10 +40,10 @@ def life(engine: Sqlite, others: int) -> int:
     part, *waiting = [each.id for each in engine.put([NewMessage("t", b"", delay=10**9)] * (others + 2))]
     results = engine.results
     results.expect([Expected(part, UNTIL)])
-    results.depend([Dependent(each, (f"of {each}",), UNTIL) for each in waiting[1:]])
+    results.expect([Dependent(each, (f"of {each}",), UNTIL) for each in waiting[1:]])
 
     def done() -> None:
-        results.depend([Dependent(waiting[0], (part,), UNTIL)])
+        results.expect([Dependent(waiting[0], (part,), UNTIL)])
         assert results.fulfil([Kept(part, 1_000, b"7")]) == [[waiting[0]]]
         assert results.arrive([Arrival(waiting[0], part)]) == [True]
         results.arrive([Arrival(waiting[0], None)])

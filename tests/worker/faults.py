@@ -34,12 +34,22 @@ class Faults:
         await queue.session.engine()
         return cls(queue)
 
-    def fail(self, verb: str, times: int = 1_000_000, error: Exception | None = None) -> list[int]:
-        """Have a verb raise so often, unless told otherwise that the engine can't be reached; how often is in the list."""
+    def fail(
+        self,
+        verb: str,
+        times: int = 1_000_000,
+        error: Exception | None = None,
+        *,
+        when: Callable[[Any], bool] | None = None,
+    ) -> list[int]:
+        """Have a verb raise so often, unless told otherwise that the engine can't be reached; how often is in the list.
+
+        `when`: only calls of which the first item is such a one.
+        """
         failures: list[int] = []
 
         async def around(call: Call, asked: Sequence[Any]) -> Any:
-            if len(failures) < times:
+            if len(failures) < times and (when is None or when(asked[0][0])):
                 failures.append(len(failures))
                 raise error or Unavailable(f"{verb}: the wire is cut.")
             return await call()

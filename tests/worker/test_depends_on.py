@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bide import AsyncQueue, BadMessage, Unavailable, current
+from bide.engines.results import Expected
 from tests.worker.conftest import Working
 from tests.worker.faults import Call, Faults
 
@@ -63,15 +64,7 @@ async def test_it_is_called_although_the_engine_does_not_hear_that_it_was(
 ) -> None:
     part, whole = tasks(queue)
     waits = await whole.options(depends_on=[await part.send(n=7)]).send()
-    failures: list[int] = []
-
-    async def around(call: Call, asked: Sequence[Any]) -> Any:
-        if asked[0][0].on is None and len(failures) < 2:
-            failures.append(1)
-            raise Unavailable("the wire is cut")
-        return await call()
-
-    faults.around["results.arrive"] = around
+    failures = faults.fail("results.arrive", 2, when=lambda each: each.on is None)
     async with working(queue):
         assert await queue.result(waits, timeout=WAIT) == 7
         await until(lambda: len(failures) == 2)
@@ -92,7 +85,7 @@ async def test_it_is_called_by_another_worker_if_the_first_stops_in_between(
         assert await queue.result(waits, timeout=WAIT) == 7
 
 
-@pytest.mark.parametrize("verb", ["results.depend", "results.follow", "results.arrive"])
+@pytest.mark.parametrize("verb", ["results.expect", "results.follow", "results.arrive"])
 async def test_a_send_that_failed_on_its_way_is_done_by_the_same_operation(
     queue: AsyncQueue, working: Working, verb: str
 ) -> None:
@@ -103,7 +96,7 @@ async def test_a_send_that_failed_on_its_way_is_done_by_the_same_operation(
         async with working(queue):
             await queue.result(sent, timeout=WAIT)
     once = whole.options(depends_on=[sent], operation="once")
-    faults.fail(verb, 1, Unavailable("the wire is cut"))
+    faults.fail(verb, 1, Unavailable("the wire is cut"), when=lambda each: not isinstance(each, Expected))
     with pytest.raises(Unavailable):
         await once.send()
     waits = await once.send()
@@ -128,7 +121,7 @@ async def test_tasks_without_keep_cost_no_call(queue: AsyncQueue, working: Worki
         calls.append("results")
         return await call()
 
-    for verb in ("expect", "fulfil", "read", "tidy", "depend", "follow", "arrive"):
+    for verb in ("expect", "fulfil", "read", "tidy", "follow", "arrive"):
         faults.around[f"results.{verb}"] = told
 
     @queue.task("plain")

@@ -106,7 +106,9 @@ class AsyncGuardedResults(AsyncResults):
         if engine.capabilities.results:
             self._verbs = engine.results if hooks is None else cast(AsyncResults, AsyncHooked(engine.results, hooks))
 
-    async def expect(self, expected: Sequence[Expected], *, connection: object | None = None, now: int | None = None) -> None:
+    async def expect(
+        self, expected: Sequence[Expected | Dependent], *, connection: object | None = None, now: int | None = None
+    ) -> None:
         self._rules.check("results", expected, connection=connection)
         await self._verbs.expect(expected, connection=connection, now=now)
 
@@ -121,12 +123,6 @@ class AsyncGuardedResults(AsyncResults):
     async def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
         self._rules.check("results", limit=limit)
         return await self._verbs.tidy(limit, now=now)
-
-    async def depend(
-        self, dependents: Sequence[Dependent], *, connection: object | None = None, now: int | None = None
-    ) -> None:
-        self._rules.check("results", dependents, connection=connection)
-        await self._verbs.depend(dependents, connection=connection, now=now)
 
     async def follow(
         self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None

@@ -158,7 +158,7 @@ def _subject(verb: str, first: Any) -> tuple[Sequence[str], Sequence[Any]]:
             return sorted(first.topics() if isinstance(first, Ends) else {each.topic for each in first}), first
         case "cancel" | "reschedule" | "get" | "enter" | "keep" | "leave" | "spend":
             return (), first
-        case "expect" | "fulfil" | "read" | "depend" | "follow" | "arrive":
+        case "expect" | "fulfil" | "read" | "follow" | "arrive":
             return (), first
         case "claim" | "wait":
             return first, ()

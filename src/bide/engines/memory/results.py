@@ -6,11 +6,14 @@ from bide.engines.memory.store import Store
 from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
 
 
-def expect(store: Store, expected: Sequence[Expected], now: int | None) -> None:
+def expect(store: Store, expected: Sequence[Expected | Dependent], now: int | None) -> None:
     with store.alone(), store:
         at = store.now(now)
         for each in expected:
-            store.results.expect(each.id, each.until, at)
+            if isinstance(each, Dependent):
+                store.results.depend(each)
+            else:
+                store.results.expect(each.id, each.until, at)
 
 
 def fulfil(store: Store, kept: Sequence[Kept], now: int | None) -> list[list[str]]:
@@ -30,12 +33,6 @@ def read(store: Store, ids: Sequence[str], now: int | None) -> list[Result | Non
 def tidy(store: Store, limit: int, now: int | None) -> bool:
     with store.alone(), store:
         return store.results.tidy(store.now(now), limit)
-
-
-def depend(store: Store, dependents: Sequence[Dependent]) -> None:
-    with store.alone(), store:
-        for each in dependents:
-            store.results.depend(each)
 
 
 def follow(store: Store, follows: Sequence[Follow], now: int | None) -> list[bool | None]:

@@ -4,6 +4,8 @@ A result belongs to a message's id, and not to the message: it is kept apart, so
 cost nothing.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 
@@ -39,6 +41,11 @@ class Dependent(msgspec.Struct, frozen=True, gc=False):
     id: str
     on: tuple[str, ...]
     until: int
+
+
+def apart(expected: Sequence[Expected | Dependent]) -> tuple[list[Expected], list[Dependent]]:
+    """What is asked for results, and what for messages that wait for others."""
+    return [each for each in expected if isinstance(each, Expected)], [each for each in expected if isinstance(each, Dependent)]
 
 
 class Follow(msgspec.Struct, frozen=True, gc=False):

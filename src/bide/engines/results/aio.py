@@ -14,12 +14,16 @@ class AsyncResults(ABC):
     """
 
     @abstractmethod
-    async def expect(self, expected: Sequence[Expected], *, connection: object | None = None, now: int | None = None) -> None:
-        """Remember that messages were sent whose results are to be kept.
+    async def expect(
+        self, expected: Sequence[Expected | Dependent], *, connection: object | None = None, now: int | None = None
+    ) -> None:
+        """Remember that messages were sent whose results are to be kept, and what messages wait for.
 
         - A result that is expected is not done.
         - Expecting again changes nothing.
         - What is expected is forgotten in time.
+        - Depending again changes nothing.
+        - What a message waits for is forgotten in time.
         """
 
     @abstractmethod
@@ -47,16 +51,6 @@ class AsyncResults(ABC):
         """Remove what is over, a bounded piece at a time; whether there is more. Any caller may, any number at once.
 
         - Tidying keeps what is not over.
-        """
-
-    @abstractmethod
-    async def depend(
-        self, dependents: Sequence[Dependent], *, connection: object | None = None, now: int | None = None
-    ) -> None:
-        """Remember what messages wait for.
-
-        - Depending again changes nothing.
-        - What a message waits for is forgotten in time.
         """
 
     @abstractmethod

@@ -222,7 +222,9 @@ class AsyncSqliteResults(AsyncResults):
         self._engine = engine
         self._namespace = namespace
 
-    async def expect(self, expected: Sequence[Expected], *, connection: object | None = None, now: int | None = None) -> None:
+    async def expect(
+        self, expected: Sequence[Expected | Dependent], *, connection: object | None = None, now: int | None = None
+    ) -> None:
         await self._engine._write(lambda tx: results.expect(tx, self._namespace, expected, now), connection=connection)
 
     async def fulfil(self, kept: Sequence[Kept], *, now: int | None = None) -> list[list[str]]:
@@ -233,11 +235,6 @@ class AsyncSqliteResults(AsyncResults):
 
     async def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
         return await self._engine._write(lambda tx: results.tidy(tx, self._namespace, limit, now), durable=False)
-
-    async def depend(
-        self, dependents: Sequence[Dependent], *, connection: object | None = None, now: int | None = None
-    ) -> None:
-        await self._engine._write(lambda tx: results.depend(tx, self._namespace, dependents), connection=connection)
 
     async def follow(
         self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None

@@ -2,14 +2,18 @@
 
 from collections.abc import Sequence
 
-from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
+from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result, apart
 from bide.engines.sqlite.transaction import FileNamespace, Transaction
 
 
-def expect(tx: Transaction, namespace: FileNamespace, expected: Sequence[Expected], now: int | None) -> None:
-    at = tx.times.now(namespace, now)
-    rows = [{"space": namespace.name, "message": each.id, "until": each.until, "now": at} for each in expected]
-    tx.sql.run_many("expect", rows)
+def expect(tx: Transaction, namespace: FileNamespace, expected: Sequence[Expected | Dependent], now: int | None) -> None:
+    at, space = tx.times.now(namespace, now), namespace.name
+    results, dependents = apart(expected)
+    tx.sql.run_many("expect", [{"space": space, "message": each.id, "until": each.until, "now": at} for each in results])
+    rows = [
+        {"space": space, "message": each.id, "other": other, "until": each.until} for each in dependents for other in each.on
+    ]
+    tx.sql.run_many("depend", rows)
 
 
 def fulfil(tx: Transaction, namespace: FileNamespace, kept: Sequence[Kept], now: int | None) -> list[list[str]]:
@@ -34,17 +38,8 @@ def tidy(tx: Transaction, namespace: FileNamespace, limit: int, now: int | None)
     return max(tx.sql.run(name, asked).rowcount for name in ("tidy_results", "tidy_waiting")) >= limit
 
 
-def depend(tx: Transaction, namespace: FileNamespace, dependents: Sequence[Dependent]) -> None:
-    rows = [
-        {"space": namespace.name, "message": each.id, "other": other, "until": each.until}
-        for each in dependents
-        for other in each.on
-    ]
-    tx.sql.run_many("depend", rows)
-
-
 def follow(tx: Transaction, namespace: FileNamespace, follows: Sequence[Follow], now: int | None) -> list[bool | None]:
-    """Nothing is to be written: who waits for a message is found by the rows of `depend`."""
+    """Nothing is to be written: who waits for a message is found by the rows of dependent messages."""
     found = read(tx, namespace, [each.on for each in follows], now)
     return [None if each is None else each.done for each in found]
 

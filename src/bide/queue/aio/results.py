@@ -169,7 +169,7 @@ class AsyncDependents:
     async def wait(self, sent: Sent, on: Sequence[str]) -> None:
         """Have a message called that was sent. What was done meanwhile is told by `follow`, and the rest by who does it."""
         results = self._engine.results
-        await results.depend([Dependent(sent.id, tuple(on), sent.due)])
+        await results.expect([Dependent(sent.id, tuple(on), sent.due)])
         told = await results.follow([Follow(sent.id, each, sent.due) for each in on])
         await self.arrive([Arrival(sent.id, each) for each, done in zip(on, told, strict=True) if done])
 
@@ -181,7 +181,7 @@ class AsyncDependents:
 
     async def join(self, sent: Sent, left: Sequence[str], connection: object) -> None:
         """Have a message called that was sent in the caller's transaction."""
-        await self._engine.results.depend([Dependent(sent.id, tuple(left), sent.due)], connection=connection)
+        await self._engine.results.expect([Dependent(sent.id, tuple(left), sent.due)], connection=connection)
 
     async def arrive(self, arrivals: Sequence[Arrival]) -> None:
         """Call those that have nothing left to wait for. They are forgotten when they were called, and not before."""

@@ -169,7 +169,7 @@ class Dependents:
     def wait(self, sent: Sent, on: Sequence[str]) -> None:
         """Have a message called that was sent. What was done meanwhile is told by `follow`, and the rest by who does it."""
         results = self._engine.results
-        results.depend([Dependent(sent.id, tuple(on), sent.due)])
+        results.expect([Dependent(sent.id, tuple(on), sent.due)])
         told = results.follow([Follow(sent.id, each, sent.due) for each in on])
         self.arrive([Arrival(sent.id, each) for each, done in zip(on, told, strict=True) if done])
 
@@ -181,7 +181,7 @@ class Dependents:
 
     def join(self, sent: Sent, left: Sequence[str], connection: object) -> None:
         """Have a message called that was sent in the caller's transaction."""
-        self._engine.results.depend([Dependent(sent.id, tuple(left), sent.due)], connection=connection)
+        self._engine.results.expect([Dependent(sent.id, tuple(left), sent.due)], connection=connection)
 
     def arrive(self, arrivals: Sequence[Arrival]) -> None:
         """Call those that have nothing left to wait for. They are forgotten when they were called, and not before."""

@@ -26,7 +26,7 @@ async def read(bench: Bench, *ids: str) -> list[Result | None]:
 async def depend(bench: Bench, dependent: str, *on: str, lasts: int = LASTS) -> list[bool | None]:
     """A message waits for others from now on; whether each of them is done already."""
     until = bench.now + lasts
-    await bench.engine.results.depend([Dependent(dependent, on, until)], now=bench.now)
+    await bench.engine.results.expect([Dependent(dependent, on, until)], now=bench.now)
     return await bench.engine.results.follow([Follow(dependent, each, until) for each in on], now=bench.now)
 
 

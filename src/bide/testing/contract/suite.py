@@ -77,9 +77,6 @@ class RecolouredResults(AsyncResults):
     async def tidy(self, *asked: Any, **options: Any) -> bool:
         return await asyncio.to_thread(self.results.tidy, *asked, **options)
 
-    async def depend(self, *asked: Any, **options: Any) -> None:
-        await asyncio.to_thread(self.results.depend, *asked, **options)
-
     async def follow(self, *asked: Any, **options: Any) -> list[bool | None]:
         return await asyncio.to_thread(self.results.follow, *asked, **options)
 

@@ -106,7 +106,9 @@ class GuardedResults(Results):
         if engine.capabilities.results:
             self._verbs = engine.results if hooks is None else cast(Results, Hooked(engine.results, hooks))
 
-    def expect(self, expected: Sequence[Expected], *, connection: object | None = None, now: int | None = None) -> None:
+    def expect(
+        self, expected: Sequence[Expected | Dependent], *, connection: object | None = None, now: int | None = None
+    ) -> None:
         self._rules.check("results", expected, connection=connection)
         self._verbs.expect(expected, connection=connection, now=now)
 
@@ -121,10 +123,6 @@ class GuardedResults(Results):
     def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
         self._rules.check("results", limit=limit)
         return self._verbs.tidy(limit, now=now)
-
-    def depend(self, dependents: Sequence[Dependent], *, connection: object | None = None, now: int | None = None) -> None:
-        self._rules.check("results", dependents, connection=connection)
-        self._verbs.depend(dependents, connection=connection, now=now)
 
     def follow(
         self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None

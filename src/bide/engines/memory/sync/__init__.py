@@ -58,7 +58,9 @@ class MemoryResults(Results):
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def expect(self, expected: Sequence[Expected], *, connection: object | None = None, now: int | None = None) -> None:
+    def expect(
+        self, expected: Sequence[Expected | Dependent], *, connection: object | None = None, now: int | None = None
+    ) -> None:
         results.expect(self._store, expected, now)
 
     def fulfil(self, kept: Sequence[Kept], *, now: int | None = None) -> list[list[str]]:
@@ -69,9 +71,6 @@ class MemoryResults(Results):
 
     def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
         return results.tidy(self._store, limit, now)
-
-    def depend(self, dependents: Sequence[Dependent], *, connection: object | None = None, now: int | None = None) -> None:
-        results.depend(self._store, dependents)
 
     def follow(
         self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None

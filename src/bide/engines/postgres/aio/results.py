@@ -9,7 +9,7 @@ from bide.engines.postgres import results
 from bide.engines.postgres.aio.connections import AsyncConnections
 from bide.engines.postgres.layout import filled
 from bide.engines.postgres.statements import Rows
-from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
+from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result, apart
 from bide.engines.results.aio import AsyncResults
 
 
@@ -27,8 +27,14 @@ class AsyncPostgresResults(AsyncResults):
         self._calls = {verb: filled(call, schema) for verb, call in results.CALLS.items()}
         self._join = join
 
-    async def expect(self, expected: Sequence[Expected], *, connection: object | None = None, now: int | None = None) -> None:
-        await self._ask("expect", [*results.expect_args(expected), connection is not None, now], connection)
+    async def expect(
+        self, expected: Sequence[Expected | Dependent], *, connection: object | None = None, now: int | None = None
+    ) -> None:
+        of_results, dependents = apart(expected)
+        if of_results:
+            await self._ask("expect", [*results.expect_args(of_results), connection is not None, now], connection)
+        if dependents:
+            await self._ask("depend", [*results.depend_args(dependents), connection is not None], connection)
 
     async def fulfil(self, kept: Sequence[Kept], *, now: int | None = None) -> list[list[str]]:
         large = sum(len(each.value or b"") for each in kept)
@@ -41,11 +47,6 @@ class AsyncPostgresResults(AsyncResults):
     async def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
         [[more]] = await self._ask("tidy", [limit, now])
         return bool(more)
-
-    async def depend(
-        self, dependents: Sequence[Dependent], *, connection: object | None = None, now: int | None = None
-    ) -> None:
-        await self._ask("depend", [*results.depend_args(dependents), connection is not None], connection)
 
     async def follow(
         self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None

@@ -9,7 +9,7 @@ from bide.engines.postgres import results
 from bide.engines.postgres.layout import filled
 from bide.engines.postgres.statements import Rows
 from bide.engines.postgres.sync.connections import Connections
-from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
+from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result, apart
 from bide.engines.results.sync import Results
 
 
@@ -27,8 +27,14 @@ class PostgresResults(Results):
         self._calls = {verb: filled(call, schema) for verb, call in results.CALLS.items()}
         self._join = join
 
-    def expect(self, expected: Sequence[Expected], *, connection: object | None = None, now: int | None = None) -> None:
-        self._ask("expect", [*results.expect_args(expected), connection is not None, now], connection)
+    def expect(
+        self, expected: Sequence[Expected | Dependent], *, connection: object | None = None, now: int | None = None
+    ) -> None:
+        of_results, dependents = apart(expected)
+        if of_results:
+            self._ask("expect", [*results.expect_args(of_results), connection is not None, now], connection)
+        if dependents:
+            self._ask("depend", [*results.depend_args(dependents), connection is not None], connection)
 
     def fulfil(self, kept: Sequence[Kept], *, now: int | None = None) -> list[list[str]]:
         large = sum(len(each.value or b"") for each in kept)
@@ -41,9 +47,6 @@ class PostgresResults(Results):
     def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
         [[more]] = self._ask("tidy", [limit, now])
         return bool(more)
-
-    def depend(self, dependents: Sequence[Dependent], *, connection: object | None = None, now: int | None = None) -> None:
-        self._ask("depend", [*results.depend_args(dependents), connection is not None], connection)
 
     def follow(
         self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None

@@ -12,7 +12,7 @@ from bide.engines.redis.aio.batches import AsyncShardBatches
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.protocol import gating, results
 from bide.engines.redis.protocol.encoding import name_of
-from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
+from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result, apart
 from bide.engines.results.aio import AsyncResults
 
 
@@ -22,9 +22,15 @@ class AsyncRedisResults(AsyncResults):
     def __init__(self, divided: Callable[[], AsyncShardBatches]) -> None:
         self._divided = divided
 
-    async def expect(self, expected: Sequence[Expected], *, connection: object | None = None, now: int | None = None) -> None:
-        async def ask(shard: AsyncShard, some: Sequence[Expected]) -> list[Any]:
-            await shard.calls.ask("expect_results", results.expect(some), now)
+    async def expect(
+        self, expected: Sequence[Expected | Dependent], *, connection: object | None = None, now: int | None = None
+    ) -> None:
+        async def ask(shard: AsyncShard, some: Sequence[Expected | Dependent]) -> list[Any]:
+            of_results, dependents = apart(some)
+            if of_results:
+                await shard.calls.ask("expect_results", results.expect(of_results), now)
+            for part in gating.runs(dependents, lambda each: len(each.on)):
+                await shard.calls.ask("depend", results.depend(part), now)
             return [None] * len(some)
 
         await self._divided().by_shard(expected, lambda each: name_of(each.id).shard, ask)
@@ -55,16 +61,6 @@ class AsyncRedisResults(AsyncResults):
     async def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
         """The server does it."""
         return False
-
-    async def depend(
-        self, dependents: Sequence[Dependent], *, connection: object | None = None, now: int | None = None
-    ) -> None:
-        async def ask(shard: AsyncShard, some: Sequence[Dependent]) -> list[Any]:
-            for part in gating.runs(some, lambda each: len(each.on)):
-                await shard.calls.ask("depend", results.depend(part), now)
-            return [None] * len(some)
-
-        await self._divided().by_shard(dependents, lambda each: name_of(each.id).shard, ask)
 
     async def follow(
         self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None

@@ -12,7 +12,7 @@ from bide.engines.redis.protocol import gating, results
 from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.sync.batches import ShardBatches
 from bide.engines.redis.sync.shard import Shard
-from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
+from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result, apart
 from bide.engines.results.sync import Results
 
 
@@ -22,9 +22,15 @@ class RedisResults(Results):
     def __init__(self, divided: Callable[[], ShardBatches]) -> None:
         self._divided = divided
 
-    def expect(self, expected: Sequence[Expected], *, connection: object | None = None, now: int | None = None) -> None:
-        def ask(shard: Shard, some: Sequence[Expected]) -> list[Any]:
-            shard.calls.ask("expect_results", results.expect(some), now)
+    def expect(
+        self, expected: Sequence[Expected | Dependent], *, connection: object | None = None, now: int | None = None
+    ) -> None:
+        def ask(shard: Shard, some: Sequence[Expected | Dependent]) -> list[Any]:
+            of_results, dependents = apart(some)
+            if of_results:
+                shard.calls.ask("expect_results", results.expect(of_results), now)
+            for part in gating.runs(dependents, lambda each: len(each.on)):
+                shard.calls.ask("depend", results.depend(part), now)
             return [None] * len(some)
 
         self._divided().by_shard(expected, lambda each: name_of(each.id).shard, ask)
@@ -55,14 +61,6 @@ class RedisResults(Results):
     def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
         """The server does it."""
         return False
-
-    def depend(self, dependents: Sequence[Dependent], *, connection: object | None = None, now: int | None = None) -> None:
-        def ask(shard: Shard, some: Sequence[Dependent]) -> list[Any]:
-            for part in gating.runs(some, lambda each: len(each.on)):
-                shard.calls.ask("depend", results.depend(part), now)
-            return [None] * len(some)
-
-        self._divided().by_shard(dependents, lambda each: name_of(each.id).shard, ask)
 
     def follow(
         self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None

@@ -220,7 +220,9 @@ class SqliteResults(Results):
         self._engine = engine
         self._namespace = namespace
 
-    def expect(self, expected: Sequence[Expected], *, connection: object | None = None, now: int | None = None) -> None:
+    def expect(
+        self, expected: Sequence[Expected | Dependent], *, connection: object | None = None, now: int | None = None
+    ) -> None:
         self._engine._write(lambda tx: results.expect(tx, self._namespace, expected, now), connection=connection)
 
     def fulfil(self, kept: Sequence[Kept], *, now: int | None = None) -> list[list[str]]:
@@ -231,9 +233,6 @@ class SqliteResults(Results):
 
     def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
         return self._engine._write(lambda tx: results.tidy(tx, self._namespace, limit, now), durable=False)
-
-    def depend(self, dependents: Sequence[Dependent], *, connection: object | None = None, now: int | None = None) -> None:
-        self._engine._write(lambda tx: results.depend(tx, self._namespace, dependents), connection=connection)
 
     def follow(
         self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None
