@@ -140,7 +140,7 @@ class History:
 
     def tidy(self) -> None:
         for _ in range(1_000):
-            if not self.engine.results.tidy(self.random.choice([1, 3, 1_000]), now=self.model.now):
+            if not self.engine.tend(self.random.choice([1, 3, 1_000]), now=self.model.now).more:
                 left = self.engine.results.read(self.ids, now=self.model.now)
                 agree("what tidying has left", list(map(self.model.read, self.ids)), left)
                 return

@@ -96,10 +96,10 @@ def test_what_is_over_is_removed_though_others_hold_a_part_of_it(
     engine.results.expect([Expected(id, 1) for id in ("a", "b", "c")])
     engine.results.expect([Dependent(id, ("a", "b"), 1) for id in ("d", "e")])
     own.execute("select from bide.result where message = 'b' for update")
-    while engine.results.tidy(1):
+    while engine.tend(1).more:
         pass
     assert other.execute("select message from bide.result").fetchall() == [("b",)]
     assert other.execute("select count(*) from bide.waiting").fetchone() == (0,)
     own.rollback()
-    assert not engine.results.tidy()
+    assert not engine.tend().more
     assert other.execute("select count(*) from bide.result").fetchone() == (0,)

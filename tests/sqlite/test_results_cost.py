@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bide.clock import ManualClock
-from bide.engines.base import NewMessage, Settings
+from bide.engines.base import NewMessage, Settings, Tended
 from bide.engines.results import Arrival, Dependent, Expected, Kept
 from bide.engines.sqlite import file, source
 from bide.engines.sqlite.sync import Sqlite
@@ -47,7 +47,7 @@ def life(engine: Sqlite, others: int) -> int:
         assert results.fulfil([Kept(part, 1_000, b"7")]) == [[waiting[0]]]
         assert results.arrive([Arrival(waiting[0], part)]) == [True]
         results.arrive([Arrival(waiting[0], None)])
-        assert results.tidy() is False
+        assert engine.tend() == Tended()
 
     return steps(engine, done)
 

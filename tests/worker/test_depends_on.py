@@ -121,7 +121,7 @@ async def test_tasks_without_keep_cost_no_call(queue: AsyncQueue, working: Worki
         calls.append("results")
         return await call()
 
-    for verb in ("expect", "fulfil", "read", "tidy", "follow", "arrive"):
+    for verb in ("expect", "fulfil", "read", "follow", "arrive"):
         faults.around[f"results.{verb}"] = told
 
     @queue.task("plain")

@@ -12,7 +12,7 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, End, Ended, Ref
 from bide.engines.lots import Ends, Lot, Stretch, done
 from bide.engines.results import Arrival, Kept
-from bide.errors import BideError, ConfirmTimeout, EngineError, OutcomeUnknown
+from bide.errors import ConfirmTimeout, EngineError, OutcomeUnknown
 from bide.logs import Log
 from bide.queue.aio.opened import AsyncOpened
 from bide.queue.batching import LOOK, AsyncBatching, Collector, Line
@@ -25,14 +25,12 @@ from bide.worker.stop import CLOSING, LAST_WORDS, StopWaits
 
 _log = Log("bide.worker")
 SLOW = 0.5  # seconds that a message whose result is on its way keeps its place, where the engine has several parts
-TIDY = 30.0  # seconds between two looks for results whose time is over
 AGAIN = 60.0  # seconds between two warnings of ends that were not confirmed
 
 
 class ResultKeeper:
     def __init__(self, opened: AsyncOpened, envelope: Envelope, gives_way: Callable[[Handling], None]) -> None:
         self._engine: AsyncEngine = opened.engine
-        self._keeping = opened.keeping
         self._step = AsyncKeepStep(opened.engine, envelope)
         self._gives_way = gives_way
         self._batches: AsyncBatching[Kept, list[Arrival]] = AsyncBatching(
@@ -69,17 +67,6 @@ class ResultKeeper:
         finally:
             if watch is not None:
                 watch.cancel()
-
-    async def look(self) -> None:
-        """For ever: remove what is over."""
-        while True:
-            try:
-                await self._keeping.tidy()
-            except BideError as error:
-                _log.debug("Could not look for results whose time is over: %s", error)
-            except Exception:  # of an engine that somebody has plugged in: the next look may do
-                _log.exception("The engine broke down over a look for results whose time is over")
-            await asyncio.sleep(TIDY)
 
     def drop(self) -> None:
         """Give up what is left: these handlers run again."""

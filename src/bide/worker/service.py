@@ -228,8 +228,6 @@ class Service:
         if opened.engine.capabilities.gates:
             calls = any(task.limits is not None and task.limits.calls for task in self._served.values())
             beside.append(self._under_way.leaving.look(EVERY if calls else TIDY))
-        if any(task.keep is not None for task in self._served.values()):
-            beside.append(self._under_way.keeping.look())
         if self._under_way.planning.schedules:
             beside.append(self._under_way.planning.run())
         if all(getattr(opened.engine.capabilities, each) for each in NEEDED):

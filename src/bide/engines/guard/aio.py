@@ -120,10 +120,6 @@ class AsyncGuardedResults(AsyncResults):
         self._rules.check("results", ids)
         return await self._verbs.read(ids, now=now)
 
-    async def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
-        self._rules.check("results", limit=limit)
-        return await self._verbs.tidy(limit, now=now)
-
     async def follow(
         self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None
     ) -> list[bool | None]:

@@ -162,7 +162,7 @@ def tend(store: Store, budget: int, ended_by: int | None, now: int | None) -> Te
         returned, buried = _end_leases(store, budget, until, at)
         expired = _expire(store, budget - returned, at)
         dropped = _drop_old(store, budget - returned - expired, at)
-        more = bool(
+        more = store.results.tidy(at, budget - returned - expired - dropped) or bool(
             (store.deadlines and store.deadlines[0][0] <= until)
             or (store.expiries and store.expiries[0][0] <= at)
             or (store.deaths and _past_keeping(store, at))

@@ -30,11 +30,6 @@ def read(store: Store, ids: Sequence[str], now: int | None) -> list[Result | Non
         return [store.results.find(each, at) for each in ids]
 
 
-def tidy(store: Store, limit: int, now: int | None) -> bool:
-    with store.alone(), store:
-        return store.results.tidy(store.now(now), limit)
-
-
 def follow(store: Store, follows: Sequence[Follow], now: int | None) -> list[bool | None]:
     return [None if found is None else found.done for found in read(store, [each.on for each in follows], now)]
 

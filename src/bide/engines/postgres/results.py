@@ -10,7 +10,6 @@ CALLS: Mapping[str, str] = {
     "expect": "select {schema}.expect_results(%s::{text}, %s::bigint[], %s, %s)",
     "fulfil": "select * from {schema}.fulfil_results(%s::{text}, %s::bigint[], %b::{bytea}, %s::{text}, %s)",
     "read": "select * from {schema}.read_results(%s::{text}, %s)",
-    "tidy": "select {schema}.tidy_results(%s, %s)",
     "depend": "select {schema}.depend(%s::{text}, %s::{text}, %s::bigint[], %s)",
     "follow": "select * from {schema}.follow(%s::{text}, %s, %s)",
     "arrive": "select * from {schema}.arrive(%s::{text}, %s::{text}, %s)",

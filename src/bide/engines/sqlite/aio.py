@@ -233,9 +233,6 @@ class AsyncSqliteResults(AsyncResults):
     async def read(self, ids: Sequence[str], *, now: int | None = None) -> list[Result | None]:
         return await self._engine._opened().read(lambda tx: results.read(tx, self._namespace, ids, now))
 
-    async def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
-        return await self._engine._write(lambda tx: results.tidy(tx, self._namespace, limit, now), durable=False)
-
     async def follow(
         self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None
     ) -> list[bool | None]:

@@ -176,6 +176,9 @@ def tend(tx: Transaction, namespace: FileNamespace, budget: int, now: int | None
     for number, topic in dropped:
         drop_dead(tx, topic, [number])
     more = len(leases) + len(expired) + len(old) > budget
+    if left := budget - returned - len(gone) - len(dropped):
+        asked = {"space": namespace.name, "now": at, "limit": left}
+        more = max(tx.sql.run(name, asked).rowcount for name in ("tidy_results", "tidy_waiting")) >= left
     if not more:
         _tidy(tx, at)
     return Tended(returned, buried, len(gone), len(dropped), more)

@@ -32,12 +32,6 @@ def read(tx: Transaction, namespace: FileNamespace, ids: Sequence[str], now: int
     return [None if row is None else Result(done=bool(row[0]), value=row[1]) for row in rows]
 
 
-def tidy(tx: Transaction, namespace: FileNamespace, limit: int, now: int | None) -> bool:
-    at = tx.times.now(namespace, now)
-    asked = {"space": namespace.name, "now": at, "limit": limit}
-    return max(tx.sql.run(name, asked).rowcount for name in ("tidy_results", "tidy_waiting")) >= limit
-
-
 def follow(tx: Transaction, namespace: FileNamespace, follows: Sequence[Follow], now: int | None) -> list[bool | None]:
     """Nothing is to be written: who waits for a message is found by the rows of dependent messages."""
     found = read(tx, namespace, [each.on for each in follows], now)

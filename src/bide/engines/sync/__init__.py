@@ -281,6 +281,7 @@ class Engine(ABC):
         - A lease that ended after the named instant is left alone.
         - A lease that ends on the last attempt buries its message.
         - Tend removes what has expired.
+        - Tend removes only results that are over.
         - Dead letters that are too old are dropped and counted.
         - A dead letter that died again is as old as its last death.
         - Dead letters that are too many are dropped and counted.

@@ -31,7 +31,6 @@ class AsyncOutbox:
         self._target = target
         self._keeping = keeping
         self._named = AsyncOpenResults(store)  # the ids that messages have since they were handed on
-        self._names = False  # whether any that was handed on here is asked for
         self._bring = AsyncOutboxChanges(store, target, self._name).bring
         self.waiting: AsyncOutboxMessages = AsyncOutboxMessages(store, target, self._bring)
         self._turns = AsyncTurns(self.waiting, target)
@@ -80,17 +79,13 @@ class AsyncOutbox:
         pairs = [(claimed, each) for (claimed, _), each in zip(kept, sent, strict=True)]
         asked = [(claimed, each, keep) for claimed, each in pairs if (keep := outbox.keep_of(claimed)) is not None]
         if asked:
-            self._names = True
             keeps = {each.topic: keep for _, each, keep in asked}
             await self._keeping.expect(expected([each for _, each, _ in asked], keeps), None)
             await self.store.results.fulfil([outbox.handed_on_as(*each, now) for each in asked])
 
     async def _tend(self) -> bool:
         """Whether there is more to do."""
-        more = (await self.store.tend()).more
-        if self._names:
-            await self.store.results.tidy()
-        return more
+        return (await self.store.tend()).more
 
     def end_waits(self) -> None:
         """Whoever waits to be told an id is told that the queue is closed, and relays end."""

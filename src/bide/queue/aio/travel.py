@@ -191,8 +191,6 @@ class AsyncTravel(Relocatable):
                 await ahead.look(clock.now_ms)
         clock.set_ms(max(until, clock.now_ms))
         await _tend_all(engine)
-        if self._setup.tasks.keeps:
-            await opened.keeping.tidy()
         return handled
 
     async def _handle_ready(self, opened: AsyncOpened, ahead: AsyncAhead, planner: AsyncPlanner) -> list[Handled]:

@@ -59,11 +59,6 @@ class OpenResults:
         self._engine.results.expect(expected)
         return [None] * len(expected)
 
-    def tidy(self) -> None:
-        """Remove all that is over."""
-        while self._engine.results.tidy():
-            pass
-
     def wait(self, id: str, timeout: float | None, setup: Setup, stored_as: str | None = None) -> bytes:
         """What the task of a message returned, as it was kept. It looks ever less often. Raises NoResult."""
         began = time.monotonic()

@@ -191,8 +191,6 @@ class Travel(Relocatable):
                 ahead.look(clock.now_ms)
         clock.set_ms(max(until, clock.now_ms))
         _tend_all(engine)
-        if self._setup.tasks.keeps:
-            opened.keeping.tidy()
         return handled
 
     def _handle_ready(self, opened: Opened, ahead: Ahead, planner: Planner) -> list[Handled]:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import (
+    MAX_BATCH,
     Capabilities,
     Claim,
     Claimed,
@@ -132,11 +133,11 @@ class Bench:
         assert stored is not None
         return stored
 
-    async def tend(self) -> Tended:
+    async def tend(self, budget: int = MAX_BATCH) -> Tended:
         """All upkeep that is due, added up."""
         total = Tended()
         for _ in range(ROUNDS):
-            did = await self.engine.tend(now=self.now)
+            did = await self.engine.tend(budget, now=self.now)
             total += replace(did, more=False)
             if not did.more:
                 return total

@@ -40,11 +40,6 @@ async def called(bench: Bench, *dependents: str) -> None:
     assert told == [False] * len(dependents)
 
 
-async def tidy(bench: Bench) -> None:
-    while await bench.engine.results.tidy(2, now=bench.now):
-        pass
-
-
 class Keeping:
     @needs("results")
     async def test_results_belong_to_their_namespace(self, bench: Bench) -> None:
@@ -175,17 +170,17 @@ class Keeping:
     # upkeep
 
     @needs("results")
-    async def test_tidying_keeps_what_is_not_over(self, bench: Bench) -> None:
+    async def test_tend_removes_only_results_that_are_over(self, bench: Bench) -> None:
         ids = await sent(bench, 6)
         await expect(bench, *ids, lasts=1_000)
         await fulfil(bench, ids[0], lasts=2_000)
         await depend(bench, ids[5], ids[0], lasts=2_000)
         bench.move(1_000)
-        await tidy(bench)
+        await bench.tend(2)
         assert await read(bench, *ids) == [Result(done=True, value=b"7"), *[None] * 5]
         assert await arrive(bench, ids[5], ids[0]) == [True]
         bench.move(1_000)
-        await tidy(bench)
+        await bench.tend(2)
         assert await read(bench, ids[0]) == [None]
         assert await arrive(bench, ids[5], ids[0]) == [False]
 

@@ -74,9 +74,6 @@ class RecolouredResults(AsyncResults):
     async def read(self, *asked: Any, **options: Any) -> list[Result | None]:
         return await asyncio.to_thread(self.results.read, *asked, **options)
 
-    async def tidy(self, *asked: Any, **options: Any) -> bool:
-        return await asyncio.to_thread(self.results.tidy, *asked, **options)
-
     async def follow(self, *asked: Any, **options: Any) -> list[bool | None]:
         return await asyncio.to_thread(self.results.follow, *asked, **options)
 

@@ -137,7 +137,6 @@ class Lacking:
             lambda: results.expect([Expected("a", bench.now + 1)], now=bench.now),
             lambda: results.fulfil([Kept("a", 1, b"")], now=bench.now),
             lambda: results.read(["a"], now=bench.now),
-            lambda: results.tidy(now=bench.now),
             lambda: results.expect([Dependent("a", ("b",), bench.now + 1)], now=bench.now),
             lambda: results.follow([Follow("a", "b", bench.now + 1)], now=bench.now),
             lambda: results.arrive([Arrival("a", "b")], now=bench.now),

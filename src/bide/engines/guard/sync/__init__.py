@@ -120,10 +120,6 @@ class GuardedResults(Results):
         self._rules.check("results", ids)
         return self._verbs.read(ids, now=now)
 
-    def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
-        self._rules.check("results", limit=limit)
-        return self._verbs.tidy(limit, now=now)
-
     def follow(
         self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None
     ) -> list[bool | None]:

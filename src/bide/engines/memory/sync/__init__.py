@@ -69,9 +69,6 @@ class MemoryResults(Results):
     def read(self, ids: Sequence[str], *, now: int | None = None) -> list[Result | None]:
         return results.read(self._store, ids, now)
 
-    def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
-        return results.tidy(self._store, limit, now)
-
     def follow(
         self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None
     ) -> list[bool | None]:

@@ -43,6 +43,12 @@ begin
         dropped := dropped + bide.drop_dead(each.topic, each.ids);
     end loop;
     more := returned + expired + dropped >= budget;
+    if not more and (
+        exists (select from bide.result r where r.until > first and r.until <= now)
+        or exists (select from bide.waiting w where w.until > first and w.until <= now)
+    ) then
+        more := bide.tidy_results(budget - returned - expired - dropped, given);
+    end if;
     if not more then
         delete from bide.answer a where a.name = any (array(
             select o.name from bide.answer o where o.born > first - 600000 and o.born <= now - 600000 order by o.born limit 1000 for update skip locked

@@ -57,7 +57,6 @@ declare
     results bigint;
     waiting bigint;
 begin
-    perform set_config('synchronous_commit', 'off', true);
     delete from bide.result r where r.message = any (array(
         select o.message from bide.result o where o.until <= now order by o.until limit most for update skip locked
     ));

@@ -4,7 +4,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bide.engines.base import MAX_BATCH
 from bide.engines.postgres import results
 from bide.engines.postgres.layout import filled
 from bide.engines.postgres.statements import Rows
@@ -43,10 +42,6 @@ class PostgresResults(Results):
 
     def read(self, ids: Sequence[str], *, now: int | None = None) -> list[Result | None]:
         return results.results_of(len(ids), self._connections.run(self._calls["read"], [list(ids), now]))
-
-    def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
-        [[more]] = self._ask("tidy", [limit, now])
-        return bool(more)
 
     def follow(
         self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None

@@ -1,13 +1,13 @@
 # unasync: ../sync/results.py
 """The kept results of a Redis engine. All that belongs to a message is in its shard, which its id names.
 
-So a reshard moves nothing: an old shard keeps the results of its messages, and is not given up before their time is over.
+So a reshard moves nothing: an old shard keeps the results of its messages, and is not given up before their time is over. The
+server removes what is over.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bide.engines.base import MAX_BATCH
 from bide.engines.redis.aio.batches import AsyncShardBatches
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.protocol import gating, results
@@ -57,10 +57,6 @@ class AsyncRedisResults(AsyncResults):
             return found
 
         return await self._divided().by_shard(ids, lambda id: name_of(id).shard, ask)
-
-    async def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
-        """The server does it."""
-        return False
 
     async def follow(
         self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None

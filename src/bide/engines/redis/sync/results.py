@@ -1,13 +1,13 @@
 # Generated from ../aio/results.py by tools/unasync.py; change that file instead.
 """The kept results of a Redis engine. All that belongs to a message is in its shard, which its id names.
 
-So a reshard moves nothing: an old shard keeps the results of its messages, and is not given up before their time is over.
+So a reshard moves nothing: an old shard keeps the results of its messages, and is not given up before their time is over. The
+server removes what is over.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bide.engines.base import MAX_BATCH
 from bide.engines.redis.protocol import gating, results
 from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.sync.batches import ShardBatches
@@ -57,10 +57,6 @@ class RedisResults(Results):
             return found
 
         return self._divided().by_shard(ids, lambda id: name_of(id).shard, ask)
-
-    def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
-        """The server does it."""
-        return False
 
     def follow(
         self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None

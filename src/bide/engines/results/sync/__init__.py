@@ -8,7 +8,8 @@ from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Res
 
 
 class Results(ABC):
-    """Of one engine, open while it is. Batch first; times, `now` and `connection` as in the engine's verbs.
+    """Of one engine, open while it is, whose tend removes what is over. Batch first; times, `now` and `connection` as in the
+    engine's verbs.
 
     - Results belong to their namespace.
     """
@@ -44,13 +45,6 @@ class Results(ABC):
         """What is known of results.
 
         - Nothing is known of a result that was never expected.
-        """
-
-    @abstractmethod
-    def tidy(self, limit: int = 1_000, *, now: int | None = None) -> bool:
-        """Remove what is over, a bounded piece at a time; whether there is more. Any caller may, any number at once.
-
-        - Tidying keeps what is not over.
         """
 
     @abstractmethod

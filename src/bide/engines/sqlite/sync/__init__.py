@@ -231,9 +231,6 @@ class SqliteResults(Results):
     def read(self, ids: Sequence[str], *, now: int | None = None) -> list[Result | None]:
         return self._engine._opened().read(lambda tx: results.read(tx, self._namespace, ids, now))
 
-    def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
-        return self._engine._write(lambda tx: results.tidy(tx, self._namespace, limit, now), durable=False)
-
     def follow(
         self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None
     ) -> list[bool | None]:
