@@ -12,6 +12,7 @@ import pytest
 
 from bide import Finding, ManualClock, Queue
 from bide.engines.sqlite import file
+from bide.queue.workers import Process, Work, key, report
 
 
 def found(path: Path) -> dict[str, Finding]:
@@ -90,3 +91,15 @@ def test_the_command_prints_a_table_or_json(tmp_path: Path) -> None:
     assert "1 pending" in plain.stdout
     assert "\x1b" not in plain.stdout
     assert {each["name"] for each in json.loads(as_json.stdout)} >= {"file", "messages"}
+
+
+def test_what_workers_tell_of_themselves_is_no_message_of_the_user(tmp_path: Path) -> None:
+    path, clock = tmp_path / "bide.db", ManualClock()
+    with Queue(f"sqlite:///{path}", clock=clock) as queue:
+        process = Process("a", 1, "1", ["mail"], 0)
+        queue.session.engine().put([report(key("a:1"), process, Work({}, 0, 0, []))])
+        clock.advance(7_200)
+        queue.send("mail", 1, delay="1h")
+        seen = {each.name: each for each in queue.examine()}
+    assert seen["messages"].value == "1 pending, 0 leased, 0 dead"
+    assert seen["oldest overdue"].value == "none"

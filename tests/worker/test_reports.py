@@ -99,7 +99,7 @@ async def test_an_engine_that_breaks_down_once_is_told_again(monkeypatch: pytest
                 raise ZeroDivisionError
             told.set()
 
-    reporter = chores.Reporter(cast("Any", Breaks()), ["t"], lambda now: Work({}, 0, 0, []))
+    reporter = chores.Reporter(cast("Any", Breaks()), ["t"], lambda now: Work({}, 0, 0, []), lambda: 0)
     running = asyncio.create_task(reporter.run())
     await asyncio.wait_for(told.wait(), PATIENCE)
     running.cancel()

@@ -21,6 +21,13 @@ _STATES: tuple[State, ...] = get_args(State)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
 known_topics: set[str] = set()  # a topic is used again and again: a look-up is cheaper than the pattern
 
+OWN_TOPICS = (
+    "bide.schedules",
+    "bide.moving",  # what is on its way to another queue
+    "bide.workers",  # what workers tell of themselves
+)
+"""Topics that are not the user's."""
+
 
 def topic(value: object) -> str:
     if type(value) is str and value in known_topics:

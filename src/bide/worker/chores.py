@@ -108,9 +108,12 @@ class Announcer:
 class Reporter:
     """Tells every five seconds who this is and what it has done, in one message which replaces the one before."""
 
-    def __init__(self, engine: AsyncEngine, topics: Iterable[str], look: Callable[[int], Work]) -> None:
+    def __init__(
+        self, engine: AsyncEngine, topics: Iterable[str], look: Callable[[int], Work], now_ms: Callable[[], int]
+    ) -> None:
         """`look`: is given the time."""
         self._engine = engine
+        self._now_ms = now_ms
         self._topics = sorted(topics)
         self._look = look
         self._version = exact_version()
@@ -119,7 +122,7 @@ class Reporter:
 
     async def run(self) -> None:
         """Until it is cancelled, as at the end; then it is told that the worker has stopped."""
-        self._key, self._started = key(process_name(os.getpid())), _now()
+        self._key, self._started = key(process_name(os.getpid())), self._now_ms()
         while True:
             try:
                 await self._tell()
@@ -136,11 +139,7 @@ class Reporter:
 
     async def _tell(self, *, stopped: bool = False) -> None:
         process = Process(socket.gethostname(), os.getpid(), self._version, self._topics, self._started, stopped)
-        await self._engine.put([report(self._key, process, self._look(_now()))])
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000
+        await self._engine.put([report(self._key, process, self._look(self._now_ms()))])
 
 
 class Relayer:

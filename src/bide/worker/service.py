@@ -204,7 +204,7 @@ class Service:
         )
         self._claiming = Claimer(opened, plan, self._slots, names, under_way, self._stopping)
         self._unhandled = Orphans(opened.engine, self._tasks, self._too_late)
-        self._reporter = Reporter(opened.engine, self._served, partial(_work_of, under_way))
+        self._reporter = Reporter(opened.engine, self._served, partial(_work_of, under_way), self._setup.now_ms)
         beside = [self._loop.create_task(each) for each in self._beside(opened)]
         self._relay = None if opened.outbox is None else Relayer(opened.outbox)
         self.begun.set()

@@ -6,6 +6,7 @@ from typing import Any
 import psycopg
 
 from bide.core import formats
+from bide.core.options import OWN_TOPICS
 from bide.engines.base import Finding
 from bide.engines.findings import Check, judged, run, unreached
 from bide.engines.postgres.failures import translated
@@ -68,7 +69,8 @@ QUESTIONS: Mapping[str, str] = {
     "current_setting('synchronous_commit') not in ('off', 'local'), count(*) = count(sync_state) from pg_stat_replication",
     "times": "select extract(epoch from clock_timestamp())::float, bide.engine_us(null, false) / 1000000.0::float",
     "overdue": "select max(bide.engine_us(null, false) / 1000 - bide.first_after(t, -1, 9223372036854775807)) / 1000.0::float "
-    "from bide.topics() as t where not exists (select 1 from bide.topic p where p.name = t and p.paused)",
+    "from bide.topics() as t where not exists (select 1 from bide.topic p where p.name = t and p.paused) "
+    f"and t not in ({', '.join(map(repr, OWN_TOPICS))})",
     "plan": "explain (format text) select m.id, m.due from bide.message m where m.topic = 'x' and m.level = 1 "
     "and m.until is null and m.due between -1 and 1 order by m.due, m.id limit 100",
 }

@@ -10,6 +10,7 @@ import msgspec
 
 from bide.clock import MS
 from bide.core import formats
+from bide.core.options import OWN_TOPICS
 from bide.core.rate import Spending
 from bide.engines.base import Finding
 from bide.engines.findings import Check, judged, run
@@ -101,12 +102,11 @@ def _inside(asked: _Asked) -> Iterator[Finding]:
 
 
 def _messages(asked: _Asked) -> Iterator[Finding]:
-    counts = (f"(select count(*) from message where stage = {stage})" for stage in range(3))
-    [pending, leased, dead] = asked.connection.execute(f"select {', '.join(counts)}").fetchone()
+    users = f"message join topic on topic.id = message.topic where topic.name not in ({', '.join('?' * len(OWN_TOPICS))})"
+    counts = (asked.connection.execute(f"select count(*) from {users} and stage = {stage}", OWN_TOPICS) for stage in range(3))
+    pending, leased, dead = (count for found in counts for count in found.fetchone())
     yield Finding("messages", f"{pending:,} pending, {leased:,} leased, {dead:,} dead")
-    [oldest] = asked.connection.execute(
-        "select min(due) from message join topic on topic.id = message.topic where stage = 0 and not paused"
-    ).fetchone()
+    [oldest] = asked.connection.execute(f"select min(due) from {users} and stage = 0 and not paused", OWN_TOPICS).fetchone()
     overdue = 0.0 if oldest is None else max(0.0, (asked.now_ms - oldest) / 1000)
     advice = "nobody receives it: is a worker running?"
     yield judged("oldest overdue", formats.span(overdue) or "none", "warn", advice, when=overdue > 60)

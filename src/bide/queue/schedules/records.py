@@ -13,6 +13,7 @@ import msgspec
 
 from bide.clock import moment
 from bide.core.cron import Called, Schedule, Timing
+from bide.core.options import OWN_TOPICS
 from bide.core.times import MAX_DELAY_MS
 from bide.engines.base import Claimed, NewMessage, Ref, Stored
 from bide.errors import BadMessage, ConfigError
@@ -23,10 +24,8 @@ from bide.queue.schedules.definition import PlannedSchedule, schedule_of
 
 T = TypeVar("T")
 _log = Log("bide.schedules")
-TOPIC = "bide.schedules"
-MOVING = "bide.moving"  # what is on its way to another queue
-WORKERS = "bide.workers"  # what workers tell of themselves
-OWN = (TOPIC, MOVING, WORKERS)  # topics that are not the user's
+OWN = OWN_TOPICS
+TOPIC, MOVING, WORKERS = OWN
 NAME = "bide-schedule"
 TIMING = "bide-timing"  # of what an instant was planned by, as a short text
 CALLED = "bide-called"  # for which instants before this the handler was called, without a gap: the first and the last
