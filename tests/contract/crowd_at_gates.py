@@ -68,7 +68,7 @@ async def act(engine: AsyncEngine, folder: Path, name: str, rounds: int) -> int:
         assert left.answers == [True] * len(leaving), (leaving, left)
         times += len(held_now)
         if random.random() < 0.2:
-            await engine.gates.recall(random.choice([1, 1_000]))
+            await engine.tend(random.choice([1, 1_000]))
     return times
 
 

@@ -223,11 +223,11 @@ class History:
         self.recall()
 
     def recall(self) -> None:
-        engine, found = self.gates.gates, list[Called]()
+        engine, found = self.gates, list[Called]()
         while True:
-            recalled = engine.recall(self.random.choice([1, 2, 1_000]), now=self.model.now)
-            found += recalled.called
-            if not recalled.more:
+            did = engine.tend(self.random.choice([1, 2, 1_000]), now=self.model.now)
+            found += did.called
+            if not did.more:
                 break
         agree("recalled", sorted(map(str, self.model.recall())), sorted(map(str, found)))
 
@@ -246,10 +246,10 @@ class History:
     def end(self) -> None:
         """After a while nothing is left."""
         for _ in range(10_000):
-            recalled = self.gates.gates.recall(now=self.model.now)
-            if recalled.next_at is None and not recalled.more:
+            did = self.gates.tend(now=self.model.now)
+            if did.next_in is None and not did.more:
                 return
-            self.model.now = max(self.model.now, recalled.next_at or 0)
+            self.model.now += did.next_in or 0
         raise AssertionError("there is always something left to recall")
 
 

@@ -109,7 +109,7 @@ def test_tokens_rise_also_when_the_gate_was_forgotten_at_once(engine: Postgres) 
         entered = engine.gates.enter([Entry("g", f"h{n}", 1, places=50) for n in range(50)], now=now)
         tokens += [each.token or "" for each in entered]
         now += 1
-        engine.gates.recall(now=now)
+        engine.tend(now=now)
     assert tokens == sorted(set(tokens))
 
 
@@ -136,7 +136,7 @@ def test_nothing_is_left_of_gates_in_the_tables(engine: Postgres, client: psycop
     [a, _, _] = engine.gates.enter([Entry("g", "a", 50), Entry("g", "b", 50, waiter="w"), Entry("h", "c", 50)], now=now)
     engine.gates.leave([Held("g", "a", a.token)], now=now)
     engine.gates.spend([Spend("r", 1, 100, holder=each) for each in "abc"], now=now)
-    while (recalled := engine.gates.recall(now=now)).next_at is not None:
-        now = max(now, recalled.next_at)
+    while (next_in := engine.tend(now=now).next_in) is not None:
+        now += next_in
     for table in ("gate", "gate_place", "gate_line", "gate_rate", "gate_instant"):
         assert client.execute(f"select count(*) from bide.{table}".encode()).fetchone() == (0,), table

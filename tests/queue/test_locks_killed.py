@@ -74,7 +74,7 @@ class Calls(Hook):
         self.called: set[str] = set()
 
     def after(self, call: Call) -> None:
-        if call.verb in ("leave", "recall") and call.error is None:
+        if call.verb in ("leave", "tend") and call.error is None:
             self.called.update(each.waiter for each in call.answer.called)
 
 

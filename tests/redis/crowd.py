@@ -14,6 +14,7 @@ from bide.engines.redis.script import Script, scripts
 from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept
 from bide.testing.contract.bench import Bench
 from tests.redis.keyspace import Picture, bench_at, bring_back
+from tests.redis.late import recall
 
 DAY = 86_400_000
 TOPICS = ("near", "tried", "ready", "slots", "leased", "held", "dead", "paused", "new", "x", "-1", "1e99", "nan")
@@ -260,7 +261,7 @@ CALLS: dict[str, list[Ask]] = {
             [*crowd.inside, Held("wide", "w5", None), Held("wide", "w3", None), Held("no", "h", "1")], now=at.now
         )
     ],
-    "recall": [lambda at, _: at.engine.gates.recall(now=at.now), lambda at, _: at.engine.gates.recall(1, now=at.now)],
+    "recall": [lambda at, _: recall(at), lambda at, _: recall(at, 1)],
     "spend": [
         lambda at, _: at.engine.gates.spend(
             [Spend("rate", 250, 90_000, 30), Spend("rate", 9, 60_000, 3), Spend("fresh", 3, 10, 5)], now=at.now

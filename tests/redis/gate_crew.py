@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from bide.engines.base import Settings
 from bide.engines.gates import Entry, Held
-from bide.engines.gates.sync import Gates
 from bide.engines.registry import source
+from bide.engines.sync import Engine
 from bide.errors import EngineError
 
 GATES, LEASE = 20, 3_000
@@ -41,14 +41,15 @@ def work(url: str, log: Path, name: str, stop: Path) -> None:
         while not stop.exists():
             number += 1
             try:
-                _one(engine.gates, draw, f"{name}.{number}", record.write)
+                _one(engine, draw, f"{name}.{number}", record.write)
             except EngineError as error:
                 record.write(f"error {error!r}\n")
     engine.close()
 
 
-def _one(gates: Gates, draw: random.Random, holder: str, write: Callable[[str], object]) -> None:
+def _one(engine: Engine, draw: random.Random, holder: str, write: Callable[[str], object]) -> None:
     """Try to get into a gate, in line or not, and do some work there."""
+    gates = engine.gates
     gate, waiter = f"g{draw.randrange(GATES)}", draw.choice((None, f"for {holder}"))
     for _ in range(draw.randrange(1, 8)):
         asked = time.monotonic()
@@ -63,7 +64,7 @@ def _one(gates: Gates, draw: random.Random, holder: str, write: Callable[[str], 
             return
         if waiter is None:
             break
-        gates.recall(10)
+        engine.tend(10)
     if waiter is not None:
         gates.leave([Held(gate, waiter, None)])
 

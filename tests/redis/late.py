@@ -1,10 +1,15 @@
 """Commands that the network keeps back: sent, repeated and answered, and only then delivered."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
+from bide.engines.base import MAX_BATCH, Tended
+from bide.engines.redis.aio.gates import recall as of_async
 from bide.engines.redis.script import scripts
+from bide.engines.redis.sync.gates import recall as of_sync
+from bide.testing.contract import Recoloured
 from bide.testing.contract.bench import Bench
 from tests.redis.keyspace import bench_at
 from tests.redis.proxy import HOST, Proxy, proxied
@@ -70,6 +75,14 @@ async def delayed(place: Place, colour: str) -> AsyncIterator[tuple[Bench, Proxy
             async with bench_at(place.url_at(proxy.port), colour) as bench:
                 await bench.claim("none")
                 yield bench, proxy
+
+
+async def recall(bench: Bench, limit: int = MAX_BATCH) -> Tended:
+    """The script that a tend sends after its own, where gates need it."""
+    engine: Any = bench.engine
+    if isinstance(engine, Recoloured):
+        return await asyncio.to_thread(of_sync, cast(Any, engine.engine)._engine._shards[0], limit, bench.now)
+    return await of_async(engine._engine._shards[0], limit, bench.now)
 
 
 async def repeated(proxy: Proxy, act: Callable[[], Awaitable[object]]) -> None:

@@ -253,8 +253,8 @@ async def test_a_topic_that_goes_leaves_nothing_beside_those_that_stay(
 
 async def recall_all(bench: Bench) -> None:
     """Until all that is left of gates is over."""
-    while (next_at := (await bench.engine.gates.recall(now=bench.now)).next_at) is not None:
-        bench.now = max(bench.now, next_at)
+    while (next_in := (await bench.engine.tend(now=bench.now)).next_in) is not None:
+        bench.move(next_in)
 
 
 async def test_a_crowd_that_is_drained_leaves_nothing(scene: Scene, redis_server: RedisServer) -> None:

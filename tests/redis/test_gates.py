@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from bide.core.rate import Rate, Spending
+from bide.engines.aio import AsyncEngine
 from bide.engines.base import Settings
-from bide.engines.gates import Entered, Entry, Held, Spend, Spent
-from bide.engines.gates.aio import AsyncGates
+from bide.engines.gates import AGAIN_MS, Entered, Entry, Held, Spend, Spent
 from bide.engines.registry import source
 from bide.errors import QueueFull
 from bide.testing.contract import Recoloured
@@ -31,10 +31,10 @@ STAYS = ("meta", "lanes:", "ops:")  # what a namespace has that nobody uses
 
 
 @asynccontextmanager
-async def in_memory() -> AsyncIterator[AsyncGates]:
+async def in_memory() -> AsyncIterator[AsyncEngine]:
     engine = Recoloured(source(Settings(url="memory://", clock=None)).sync())
     await engine.open()
-    yield engine.gates
+    yield engine
     await engine.close()
 
 
@@ -44,11 +44,11 @@ def left_over(server: RedisServer) -> set[str]:
     return {each for each in found if not each.startswith(STAYS)}
 
 
-async def recalled(gates: AsyncGates, now: int) -> list[tuple[str, str]]:
-    """All that there is to recall, in an order that shards have no part in."""
+async def called(engine: AsyncEngine, now: int) -> list[tuple[str, str]]:
+    """All that upkeep calls, in an order that shards have no part in."""
     found: list[tuple[str, str]] = []
     while True:
-        told = await gates.recall(random.choice((1, 3, 1_000)), now=now)
+        told = await engine.tend(random.choice((1, 3, 1_000)), now=now)
         found += [(each.gate, each.waiter) for each in told.called]
         if not told.more:
             return sorted(found)
@@ -57,7 +57,7 @@ async def recalled(gates: AsyncGates, now: int) -> list[tuple[str, str]]:
 class History:
     """Calls of verbs by chance, of which both sides must answer the same."""
 
-    def __init__(self, seed: int, one: AsyncGates, other: AsyncGates) -> None:
+    def __init__(self, seed: int, one: AsyncEngine, other: AsyncEngine) -> None:
         self._draw = random.Random(seed)
         self._both = (one, other)
         self._tokens: list[dict[str, Held]] = [{}, {}]  # of either side, by gate and holder
@@ -70,11 +70,11 @@ class History:
     async def finish(self) -> None:
         """Until all is over by itself."""
         for _ in range(200):
-            next_at = [(await gates.recall(now=self.now)).next_at for gates in self._both]
-            assert next_at[0] == next_at[1]
-            if next_at[0] is None:
+            next_in = [(await engine.tend(now=self.now)).next_in for engine in self._both]
+            assert next_in[0] == next_in[1]
+            if next_in[0] is None:
                 return
-            self.now = max(self.now, next_at[0])
+            self.now += next_in[0]
         raise AssertionError("there is always something left")
 
     async def _enter(self) -> None:
@@ -90,7 +90,7 @@ class History:
             )
             for gate, holder in self._some()
         ]
-        told = [await gates.enter(entries, now=self.now) for gates in self._both]
+        told = [await engine.gates.enter(entries, now=self.now) for engine in self._both]
         for entry, one, other in zip(entries, *told, strict=True):
             assert (one.token is None, one.since) == (other.token is None, other.since), entry
             for tokens, got in zip(self._tokens, (one, other), strict=True):
@@ -103,8 +103,8 @@ class History:
     async def _keep(self) -> None:
         some, lease = self._some(), self._draw.choice(LEASES)
         told = [
-            await gates.keep(self._held(some, tokens), lease, now=self.now)
-            for gates, tokens in zip(self._both, self._tokens, strict=True)
+            await engine.gates.keep(self._held(some, tokens), lease, now=self.now)
+            for engine, tokens in zip(self._both, self._tokens, strict=True)
         ]
         assert told[0] == told[1]
 
@@ -112,16 +112,16 @@ class History:
         some = self._some()
         waits = [self._draw.random() < 0.3 for _ in some]
         told = []
-        for gates, tokens in zip(self._both, self._tokens, strict=True):
+        for engine, tokens in zip(self._both, self._tokens, strict=True):
             held = self._held(some, tokens)
             gone = [
                 Held(each.gate, f"for {each.holder}", None) if wait else each for each, wait in zip(held, waits, strict=True)
             ]
-            told.append(await gates.leave(gone, now=self.now))
+            told.append(await engine.gates.leave(gone, now=self.now))
         assert told[0] == told[1]
 
     async def _recall(self) -> None:
-        told = [await recalled(gates, self.now) for gates in self._both]
+        told = [await called(engine, self.now) for engine in self._both]
         assert told[0] == told[1]
 
     def _some(self) -> list[tuple[str, str]]:
@@ -137,7 +137,7 @@ async def test_gates_do_what_they_do_in_memory(
     redis_server: RedisServer, redis_url: str, colour: str, options: str, seed: int
 ) -> None:
     async with bench_at(redis_url + options, colour) as bench, in_memory() as memory:
-        history = History(seed, memory, bench.engine.gates)
+        history = History(seed, memory, bench.engine)
         with redis_server.client() as client:
             for turn in range(250):
                 await history.step()
@@ -191,7 +191,7 @@ async def spend_by_chance(bench: Bench, seed: int) -> None:
         expected = [rates.spend(each, bench.now) for each in batch]
         assert await bench.engine.gates.spend(batch, now=bench.now) == expected
         if draw.random() < 0.1:
-            await bench.engine.gates.recall(now=bench.now)
+            await bench.engine.tend(now=bench.now)
             rates.recall(bench.now)
 
 
@@ -205,7 +205,7 @@ async def test_rates_are_those_of_the_core(
         with redis_server.client() as client:
             invariants_hold(client)
         bench.move(100_000_000)
-        assert (await bench.engine.gates.recall(now=bench.now)).next_at is None
+        assert (await bench.engine.tend(now=bench.now)).next_in is None
     assert left_over(redis_server) == set()
 
 
@@ -237,6 +237,7 @@ async def test_a_long_line_makes_no_script_longer(redis_server: RedisServer, red
     most: list[dict[str, int]] = []
     async with bench_at(redis_url) as bench:
         gates, waiting = bench.engine.gates, 0
+        await bench.engine.tend(now=bench.now)  # the first one notes when to come back
         [first] = await gates.enter([Entry("g", "h", 10**9)], now=bench.now)
         held = Held("g", "h", first.token)
         for many in (10, 20_000):
@@ -250,7 +251,8 @@ async def test_a_long_line_makes_no_script_longer(redis_server: RedisServer, red
                 await gates.keep([held], 10**9, now=bench.now)
                 left = await gates.leave([held], now=bench.now)
                 [called] = left.called
-                await gates.recall(now=bench.now)
+                bench.move(AGAIN_MS)
+                assert (await bench.engine.tend(now=bench.now)).called == (called,)
                 [entered] = await gates.enter([Entry("g", "h", 10**9, 1, called.waiter)], now=bench.now)
                 held = Held("g", "h", entered.token)
                 bench.move(1)
@@ -272,9 +274,9 @@ async def test_a_wide_gate_calls_a_long_line_in_parts(redis_server: RedisServer,
             assert len(told) == 1_000
             more = True
             while more:
-                recalled = await gates.recall(now=bench.now)
-                told += [each.waiter for each in recalled.called]
-                more = recalled.more
+                did = await bench.engine.tend(now=bench.now)
+                told += [each.waiter for each in did.called]
+                more = did.more
         assert told == waiters
         assert max(each.calls for each in ran) < 25
 
@@ -295,7 +297,7 @@ async def test_who_drains_a_full_server_gets_in(new_redis: NewRedis, colour: str
             assert (await gates.leave([Held("g", "a", entered.token)], now=bench.now)).called
             assert len((await gates.spend([Spend("r", 2, 1_000, 3)], now=bench.now))[0].at) == 2
             bench.move(60_000)
-            assert (await gates.recall(now=bench.now)).next_at is None
+            assert (await bench.engine.tend(now=bench.now)).next_in is None
 
 
 @both_colours
@@ -314,7 +316,7 @@ async def test_names_may_be_any_text(redis_server: RedisServer, redis_url: str, 
         with redis_server.client() as client:
             invariants_hold(client)
         bench.move(60_000)
-        assert (await gates.recall(now=bench.now)).next_at is None
+        assert (await bench.engine.tend(now=bench.now)).next_in is None
     assert left_over(redis_server) == set()
 
 
@@ -359,11 +361,10 @@ async def test_tidying_leaves_who_waits_and_who_is_only_late(new_redis: NewRedis
         await gates.enter([Entry("line", "b", 5_000, waiter="w")], now=bench.now)
         late = Held("late", "dead", entered[1].token)
         bench.move(600_000)
-        await bench.engine.tend(now=bench.now)
         assert await gates.keep([late], 5_000, now=bench.now) == [True]
         bench.move(5_000)
-        await bench.engine.tend(now=bench.now)
-        told = await gates.recall(now=bench.now)
+        await gates.keep([late], 5_000, now=bench.now)
+        told = await bench.engine.tend(now=bench.now)
         assert [(each.gate, each.waiter) for each in told.called] == [("line", "w")]
 
 

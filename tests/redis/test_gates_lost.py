@@ -9,7 +9,7 @@ from bide.engines.gates import AGAIN_MS, Called, Entry, Held, Spend
 from bide.errors import OutcomeUnknown
 from bide.testing.contract.bench import Bench
 from tests.redis.keyspace import COLOURS, bench_at
-from tests.redis.late import Place, delayed
+from tests.redis.late import Place, delayed, recall
 from tests.redis.proxy import hasty, proxied
 from tests.servers.fixtures import NewRedis
 from tests.servers.redis import RedisServer
@@ -57,9 +57,9 @@ async def test_who_was_named_to_nobody_is_named_again(redis_server: RedisServer,
         await enter(bench, "b", waiter="w")
         bench.move(LEASE)
         proxy.once = "lose answer"
-        assert (await bench.engine.gates.recall(now=bench.now)).called == []
+        assert (await recall(bench)).called == ()
         bench.move(AGAIN_MS)
-        assert (await bench.engine.gates.recall(now=bench.now)).called == [Called("g", "w")]
+        assert (await bench.engine.tend(now=bench.now)).called == (Called("g", "w"),)
 
 
 @both_colours

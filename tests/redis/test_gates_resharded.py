@@ -128,7 +128,7 @@ async def test_a_rate_goes_on_in_the_new_shard_with_what_was_spent(
         assert shards_with_gates(redis_server) == set(range(9)) - {3, 4}
         bench.move(59_000)  # the old shards have nothing of it any more, and the new ones remember what came later
         assert await spend(bench, 9) == [bench.now] * 2
-        while (await bench.engine.gates.recall(now=bench.now)).more:
+        while (await bench.engine.tend(now=bench.now)).more:
             pass
         assert shards_with_gates(redis_server) == {5, 6, 7, 8}
 

@@ -1,6 +1,7 @@
 """Processes hammer a few gates while shards become others and processes die: nobody is ever inside beside somebody else."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -31,9 +32,9 @@ def empty(url: str) -> None:
     """All that anybody has left behind is over by then."""
     engine = source(Settings(url=url)).sync()
     engine.open()
-    told = engine.gates.recall()
-    while told.next_at is not None or told.more:
-        told = engine.gates.recall(now=told.next_at)
+    now = time.time_ns() // 1_000_000
+    while (next_in := engine.tend(now=now).next_in) is not None:
+        now += max(next_in, 1)
     engine.close()
 
 

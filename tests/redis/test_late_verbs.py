@@ -13,7 +13,7 @@ from bide.engines.gates.aio import AsyncGates
 from bide.testing.contract.bench import Bench
 from bide.types import Sent
 from tests.redis.keyspace import COLOURS, held
-from tests.redis.late import Place, delayed, repeated
+from tests.redis.late import Place, delayed, recall, repeated
 
 LOOKS = {"get", "scan", "stats"}
 NO_WRITES = LOOKS | {"open", "close"} | {"wait"}  # what wait takes is a hint: a sleeper without it wakes with its sweep
@@ -168,7 +168,7 @@ LATE |= {
     "leave the line": Late(
         "leave", waited_for, lambda at, _: at.engine.gates.leave([Held("g", "w1", None)], now=at.now), back_again
     ),
-    "recall": Late("recall", abandoned, lambda at, _: at.engine.gates.recall(now=at.now)),
+    "recall": Late("recall", abandoned, lambda at, _: recall(at)),
     "spend": Late("spend", spent, lambda at, _: at.engine.gates.spend([Spend("r", 9, 60_000, 3)], now=at.now)),
     "spend ahead": Late("spend", spent, lambda at, _: at.engine.gates.spend([Spend("r", 2, 60_000, holder="h")], now=at.now)),
 }

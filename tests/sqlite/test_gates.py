@@ -114,8 +114,8 @@ def test_nothing_is_left_of_gates_in_the_file(engine: Sqlite, path: Path) -> Non
     [a, _, _] = engine.gates.enter([Entry("g", "a", 50), Entry("g", "b", 50, waiter="w"), Entry("h", "c", 50)], now=now)
     engine.gates.leave([Held("g", "a", a.token)], now=now)
     engine.gates.spend([Spend("r", 1, 100, holder=each) for each in "abc"], now=now)
-    while (recalled := engine.gates.recall(now=now)).next_at is not None:
-        now = max(now, recalled.next_at)
+    while (next_in := engine.tend(now=now).next_in) is not None:
+        now += next_in
     with closing(sqlite3.connect(path)) as client:
         for table in ("bide_gate", "bide_gate_place", "bide_gate_line", "bide_gate_rate", "bide_gate_instant"):
             assert client.execute(f"select count(*) from {table}").fetchone() == (0,), table
@@ -133,9 +133,9 @@ def test_places_and_rates_are_set_back_with_the_time_of_the_file(url: str) -> No
     assert mended.name == "mended"
     with closing(place.sync()) as engine:
         engine.open()
-        recalled = engine.gates.recall()
-        assert recalled.next_at is not None
-        assert begin <= recalled.next_at <= begin + 10_000
+        next_in = engine.tend().next_in
+        assert next_in is not None
+        assert next_in <= 10_000
         [refused] = engine.gates.enter([Entry("g", "b", 60_000)], now=begin + 59_000)
         [let_in] = engine.gates.enter([Entry("g", "b", 60_000)], now=begin + 61_000)
         assert (refused.token is None, let_in.token is None) == (True, False)

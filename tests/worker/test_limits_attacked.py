@@ -165,7 +165,7 @@ async def test_odd_arguments_hold_up_no_other_message(queue: AsyncQueue, working
 async def test_a_rate_for_each_of_many_users_leaves_nothing_behind(
     queue: AsyncQueue, working: Working, until: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bide.worker.service.TIDY", 0.02)
+    monkeypatch.setattr("bide.queue.aio.receive.CAUTION", 0.02)
     begun: list[int] = []
 
     @queue.task("sms", rate="1/50ms", per="{user}")
@@ -180,7 +180,7 @@ async def test_a_rate_for_each_of_many_users_leaves_nothing_behind(
 
 async def nothing_is_left(queue: AsyncQueue) -> bool:
     """It is asked with a time long ago, so this look forgets nothing itself."""
-    return (await (await queue.session.engine()).gates.recall(now=1)).next_at is None
+    return (await (await queue.session.engine()).tend(now=1)).next_in is None
 
 
 async def test_a_place_that_was_asked_for_too_long_ago_is_not_counted_on(

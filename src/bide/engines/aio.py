@@ -275,7 +275,8 @@ class AsyncEngine(ABC):
         """Do a bounded piece of upkeep; any caller may, any number at once.
 
         A caller that holds leases names with `ended_by` an instant, in the engine's time, at which none of them has
-        ended: after a pause, or a step of the clock, it would take back its own.
+        ended: after a pause, or a step of the clock, it would take back its own. The answer names waiters at gates whose turn
+        has come, and those again that were called and have not come: the caller tells them.
 
         - A message whose lease has ended comes back.
         - A lease that ended after the named instant is left alone.
@@ -286,7 +287,13 @@ class AsyncEngine(ABC):
         - A dead letter that died again is as old as its last death.
         - Dead letters that are too many are dropped and counted.
         - A dead letter that is too old and one too many is counted once.
+        - A place whose lease has ended calls who waits.
+        - Tend calls none that no longer asks.
+        - Who was called and does not come is named again.
+        - Who does not come in its turn loses it.
+        - Tend tells when gates need it again.
         - Tend does no more than its budget.
+        - Tend calls no more than its budget.
         """
 
     @abstractmethod

@@ -7,6 +7,7 @@ import msgspec
 
 from bide.clock import Clock
 from bide.core.times import MAX_DELAY_MS, Planned, planned, planned_at
+from bide.engines.gates import Called
 from bide.errors import BideError, OutcomeUnknown
 from bide.types import State, Stats
 
@@ -237,6 +238,8 @@ class Tended(msgspec.Struct, frozen=True):
     expired: int = 0
     dropped: int = 0  # dead letters too old or too many
     more: bool = False
+    called: tuple[Called, ...] = ()  # waiters at gates, which the caller has to tell that it is their turn
+    next_in: int | None = None  # ms until gates need upkeep again, as far as is known now
 
     def __add__(self, other: "Tended") -> "Tended":
         return Tended(
@@ -245,6 +248,8 @@ class Tended(msgspec.Struct, frozen=True):
             self.expired + other.expired,
             self.dropped + other.dropped,
             self.more or other.more,
+            self.called + other.called,
+            min((each for each in (self.next_in, other.next_in) if each is not None), default=None),
         )
 
 

@@ -79,7 +79,7 @@ class UnderWay:
         gives = handlers, thread_ready, self._on_dead, slots, stopping, self.ended, self.room_changed
         self.batches: Batches = Batches(*gives, end_log=end_log)
         self.settling: Settler = Settler(opened.engine, self._returned, self._settled)
-        self.leaving: PlacesGivenBack = PlacesGivenBack(opened.engine)
+        self.leaving: PlacesGivenBack = PlacesGivenBack(opened.engine, opened.receiver)
         self.keeping: ResultKeeper = ResultKeeper(opened, setup.envelope, self.gives_way)
         slow = [topic for topic, task in served.items() if not handlers.are_quick(task)]
         self.quick: Callable[[Handling], Going | None] = handlers.quick

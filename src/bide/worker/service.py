@@ -22,9 +22,9 @@ from bide.queue.deliveries import internals
 from bide.queue.leases import BEATS, PULSE
 from bide.queue.run.call import Handlers, failed
 from bide.queue.run.message import Handling
+from bide.queue.run.sync.limits import leave
 from bide.queue.run.threads import Threads
 from bide.queue.run.timeout import LoopWatch
-from bide.queue.sync.locks import leave
 from bide.queue.sync.session import Session
 from bide.queue.tasks.outcome import RELEASED, Outcome
 from bide.queue.workers import NEEDED, Work
@@ -36,7 +36,6 @@ from bide.worker.log_lines import EndLog, tell, tell_stopped, tell_stopping, tel
 from bide.worker.pipeline import UnderWay
 from bide.worker.plan import Plan, batches, limited, served
 from bide.worker.slots import Slots
-from bide.worker.steps import EVERY, TIDY
 from bide.worker.stop import LAST_WORDS, StopWaits
 
 _log = Log("bide.worker")
@@ -225,9 +224,8 @@ class Service:
         beside: list[Coroutine[Any, Any, object]] = [self._pulse(), self._stand_in(opened.receiver)]
         if opened.engine.capabilities.inspect:
             beside.append(self._unhandled.run())
-        if opened.engine.capabilities.gates:
-            calls = any(task.limits is not None and task.limits.calls for task in self._served.values())
-            beside.append(self._under_way.leaving.look(EVERY if calls else TIDY))
+        if any(task.limits is not None and task.limits.calls for task in self._served.values()):
+            beside.append(self._under_way.leaving.look())
         if self._under_way.planning.schedules:
             beside.append(self._under_way.planning.run())
         if all(getattr(opened.engine.capabilities, each) for each in NEEDED):

@@ -16,12 +16,12 @@ from bide.engines.base import Ref
 from bide.engines.gates import Called, Held
 from bide.errors import BideError, EngineError
 from bide.logs import Log
-from bide.queue.aio.locks import PROGRAM, call, called_back, recall, told_of
+from bide.queue.aio.receive import AsyncReceiver
 from bide.queue.batching import Collector, Line
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.leases import Places
 from bide.queue.run import Message, passage_of
-from bide.queue.run.aio.limits import AsyncLimitsStep
+from bide.queue.run.aio.limits import PROGRAM, AsyncLimitsStep, call, called_back, told_of
 from bide.queue.run.message import Handling
 from bide.queue.run.passage import ASIDE, Passage
 from bide.queue.tasks.arguments import Unread
@@ -31,17 +31,18 @@ from bide.worker.slots import Slots
 
 _log = Log("bide.worker")
 EVERY = 2.0  # seconds between two looks for places whose holders have died, where messages wait for them
-TIDY = 60.0  # and elsewhere: rates that nobody has used for a while, and locks of programs that died, are forgotten then
 SOON = (0.02, 0.1, 0.5)  # seconds: a message that is on its way aside is called again
 AGAIN = 1.0  # seconds until a topic is asked for again whose own gate is in a part of the engine that does not answer
 
 
 class PlacesGivenBack(Collector[Held]):
-    def __init__(self, engine: AsyncEngine) -> None:
+    def __init__(self, engine: AsyncEngine, receiver: AsyncReceiver) -> None:
         super().__init__()
         self._engine = engine
+        self._receiver = receiver
         self._retrying = EngineTrouble("give places back")
         self._calling = CallsOfWaiting(engine, self)
+        receiver.calls = self._call
 
     def leave(self, heartbeat: Heartbeat, places: Places) -> None:
         """They are renewed no longer."""
@@ -64,16 +65,19 @@ class PlacesGivenBack(Collector[Held]):
             await self._retrying.lose(error, line.part)
             return
         self._retrying.regain(line.part)
-        for each in left.called:
+        self._call(left.called)
+
+    def _call(self, called: Sequence[Called]) -> None:
+        for each in called:
             if not each.waiter.startswith(PROGRAM):
                 self._calling.put(each)
 
-    async def look(self, every: float) -> None:
-        """For ever: pass on what others have left behind."""
+    async def look(self) -> None:
+        """For ever: pass on what others have left behind, also while all slots are taken and nothing is claimed."""
         while True:
-            await asyncio.sleep(every)
+            await asyncio.sleep(EVERY)
             try:
-                while (await recall(self._engine)).more:
+                while (await self._receiver.tend()).more:
                     pass
             except BideError as error:
                 _log.debug("Could not look for places that were left behind: %s", error)
@@ -119,7 +123,7 @@ class CallsOfWaiting(Collector[Called]):
             calls.add_done_callback(self._calls.discard)
 
     async def _call_again(self, running: Sequence[Called]) -> None:
-        """Messages that were on their way aside when their turn came. If this fails, they are recalled in time."""
+        """Messages that were on their way aside when their turn came. If this fails, upkeep names them again."""
         try:
             for wait in SOON:
                 await asyncio.sleep(wait)
@@ -127,7 +131,7 @@ class CallsOfWaiting(Collector[Called]):
                 if not running:
                     return
         except BideError as error:
-            _log.debug("Messages could not be called, and will be recalled: %s", error)
+            _log.debug("Messages could not be called, and upkeep will name them again: %s", error)
 
     def drop(self) -> None:
         super().drop()

@@ -11,7 +11,7 @@ from bide.clock import ManualClock
 from bide.engines.base import End
 from bide.engines.gates import Entry, Held
 from bide.prove import History, Recorded, RecordedSource, check, read, record_engine
-from bide.queue.sync.locks import leave
+from bide.queue.run.sync.limits import leave
 from tests.unit.prove.book import Book
 
 

@@ -12,6 +12,7 @@ from bide.core.times import MAX_DELAY_MS
 from bide.engines.base import MAX_BATCH, NewMessage, Past, Ref, Stored
 from bide.queue.bulk import complete
 from bide.queue.deliveries import DEPENDS, attempts_left
+from bide.queue.run.sync.limits import tend
 from bide.queue.schedules.records import OWN
 from bide.types import State
 
@@ -139,7 +140,7 @@ class MessageListing:
 
         What the leases of dead receivers hold is taken back first: nobody else may be there to do so.
         """
-        while self._engine.tend().more:
+        while tend(self._engine).more:
             pass
         for states in (PENDING, DEAD):
             page: list[Stored] = []

@@ -56,12 +56,6 @@ class Left(msgspec.Struct, frozen=True):
     called: list[Called]
 
 
-class Recalled(msgspec.Struct, frozen=True):
-    called: list[Called]
-    next_at: int | None  # when there is something to do again, as far as is known now
-    more: bool = False
-
-
 class Spend(msgspec.Struct, frozen=True, gc=False):
     """Somebody wants to begin so many things, of which `count` may begin in any `window` milliseconds."""
 

@@ -4,11 +4,13 @@
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 
-from bide.engines.gates import Entered, Entry, Held, Left, Recalled, Spend, Spent
+from bide.engines.gates import Entered, Entry, Held, Left, Spend, Spent
 
 
 class AsyncGates(ABC):
-    """Of one engine, open while it is. Batch first; times and `now` as in the engine's verbs.
+    """Of one engine, open while it is, whose tend takes back places whose lease has ended.
+
+    Batch first; times and `now` as in the engine's verbs.
 
     - Gates of one name in two namespaces are two gates.
     - Gates leave nothing behind.
@@ -57,20 +59,6 @@ class AsyncGates(ABC):
         - A waiter that leaves the line is not called.
         - A waiter that leaves when it was called passes its turn on.
         - Waiters that no longer ask are not called.
-        """
-
-    @abstractmethod
-    async def recall(self, limit: int = 1_000, *, now: int | None = None) -> Recalled:
-        """Call the waiters of places whose lease has ended, and name those again who were called and have not come.
-
-        Any caller may, any number at once.
-
-        - A place whose lease has ended calls who waits.
-        - Recall calls none that no longer asks.
-        - Who was called and does not come is named again.
-        - Who does not come in its turn loses it.
-        - Recall tells when to come back.
-        - Recall names no more than its limit.
         """
 
     @abstractmethod

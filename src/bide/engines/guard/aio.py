@@ -23,7 +23,7 @@ from bide.engines.base import (
     Tended,
     Window,
 )
-from bide.engines.gates import Entered, Entry, Held, Left, Recalled, Spend, Spent
+from bide.engines.gates import Entered, Entry, Held, Left, Spend, Spent
 from bide.engines.gates.aio import AsyncGates
 from bide.engines.guard import Rules
 from bide.engines.guard.hooks import Hook, Hooks
@@ -82,10 +82,6 @@ class AsyncGuardedGates(AsyncGates):
     async def leave(self, held: Sequence[Held], *, now: int | None = None) -> Left:
         self._rules.check("gates", held)
         return await self._verbs.leave(held, now=now)
-
-    async def recall(self, limit: int = MAX_BATCH, *, now: int | None = None) -> Recalled:
-        self._rules.check("gates", limit=limit)
-        return await self._verbs.recall(limit, now=now)
 
     async def spend(self, spends: Sequence[Spend], *, now: int | None = None) -> list[Spent]:
         self._rules.check("gates", spends)

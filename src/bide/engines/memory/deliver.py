@@ -9,6 +9,7 @@ from bide.clock import MS
 from bide.core.times import due_time
 from bide.engines.base import Claim, End, Ended, Hold, Tended
 from bide.engines.memory.change import forget_answers
+from bide.engines.memory.gates import recall
 from bide.engines.memory.store import Store
 from bide.engines.memory.topic import DEAD, LEASED, PENDING, HeldClaim, Message, Topic
 from bide.engines.stored import lease_ended, with_record
@@ -162,12 +163,14 @@ def tend(store: Store, budget: int, ended_by: int | None, now: int | None) -> Te
         returned, buried = _end_leases(store, budget, until, at)
         expired = _expire(store, budget - returned, at)
         dropped = _drop_old(store, budget - returned - expired, at)
-        more = store.results.tidy(at, budget - returned - expired - dropped) or bool(
-            (store.deadlines and store.deadlines[0][0] <= until)
+        called, next_in = recall(store.gates, budget - returned - expired - dropped, at)
+        more = store.results.tidy(at, budget - returned - expired - dropped - len(called)) or bool(
+            next_in == 0
+            or (store.deadlines and store.deadlines[0][0] <= until)
             or (store.expiries and store.expiries[0][0] <= at)
             or (store.deaths and _past_keeping(store, at))
         )
-        return Tended(returned, buried, expired, dropped, more)
+        return Tended(returned, buried, expired, dropped, more, tuple(called), next_in)
 
 
 def _end_leases(store: Store, budget: int, until: int, now: int) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from bide.core.rate import KEPT, Rate, Spending
 from bide.engines.base import MAX_BATCH
-from bide.engines.gates import AGAIN_MS, Called, Entered, Entry, Held, Left, Recalled, Spend, Spent
+from bide.engines.gates import AGAIN_MS, Called, Entered, Entry, Held, Left, Spend, Spent
 from bide.engines.memory.gate import GatePlace, GateStore, MemoryGate
 from bide.engines.memory.store import Store
 
@@ -82,18 +82,17 @@ def _leave(gate: MemoryGate, held: Held) -> bool:
     return True
 
 
-def recall(store: Store, limit: int, now: int | None) -> Recalled:
-    with store.alone(), store:
-        at, gates = store.now(now), store.gates
-        called: list[Called] = []
-        while (first := gates.first()) is not None and first[0] <= at and len(called) < limit:
-            kind, name = first[1]
-            if kind == "rate":
-                gates.forget_rate(name)
-            else:
-                called += [Called(name, waiter) for waiter in _recall(gates.gates[name], at, limit - len(called))]
-                gates.changed(name, at)
-        return Recalled(called, None if first is None else first[0], first is not None and first[0] <= at)
+def recall(gates: GateStore, limit: int, now: int) -> tuple[list[Called], int | None]:
+    """Who is called, and in how many ms there is something to do again."""
+    called: list[Called] = []
+    while (first := gates.first()) is not None and first[0] <= now and len(called) < limit:
+        kind, name = first[1]
+        if kind == "rate":
+            gates.forget_rate(name)
+        else:
+            called += [Called(name, waiter) for waiter in _recall(gates.gates[name], now, limit - len(called))]
+            gates.changed(name, now)
+    return called, None if first is None else max(0, first[0] - now)
 
 
 def _recall(gate: MemoryGate, now: int, limit: int) -> list[str]:

@@ -3,14 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bide.engines.gates import AGAIN_MS, TURN_MS, Called, Entered, Entry, Held, Left, Recalled, Spend, Spent
+from bide.engines.gates import AGAIN_MS, TURN_MS, Called, Entered, Entry, Held, Left, Spend, Spent
 from bide.engines.postgres.rows import numbers, token_number
 
 CALLS: Mapping[str, str] = {
     "enter": "select * from {schema}.admit(%s::{text}, %s::{text}, %s::bigint[], %s::bigint[], %s::{text}, %s::bigint[], %s)",
     "keep": "select * from {schema}.keep(%s::{text}, %s::{text}, %s::bigint[], %s, %s)",
     "leave": "select * from {schema}.leave(%s, %s::{text}, %s::{text}, %s::bigint[], %s, %s, %s)",
-    "recall": "select * from {schema}.recall_gates(%s, %s, %s, %s)",
     "spend": "select * from {schema}.spend(%s::{text}, %s::bigint[], %s::bigint[], %s::bigint[], %s::{text}, %s)",
 }
 """The server's functions, one for each verb."""
@@ -52,11 +51,6 @@ def left_of(rows: Sequence[Any]) -> Left:
     rows = sorted(rows, key=lambda row: row[0])
     answers = [held for _, held, gate, _ in rows if gate is None]
     return Left(answers, [Called(gate, waiter) for _, _, gate, waiter in rows if gate is not None])
-
-
-def recalled_of(rows: Sequence[Any]) -> Recalled:
-    *named, [_, _, next_at, more] = rows
-    return Recalled([Called(gate, waiter) for gate, waiter, _, _ in named], next_at, bool(more))
 
 
 def spend_args(spends: Sequence[Spend]) -> list[Any]:

@@ -330,7 +330,8 @@ drop function if exists
 -- Functions only: topics are counted some at a time.
 
 -- migration: 0025_fewer_verbs.sql
--- Functions only: that a dependent message was called is told by `arrive`; upkeep removes results that are over.
+-- Functions only: that a dependent message was called is told by `arrive`; upkeep
+-- removes results that are over, and takes back places at gates.
 
 -- migration: 0025_fewer_verbs.post.sql
 -- What `arrive` does now.

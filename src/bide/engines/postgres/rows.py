@@ -47,7 +47,7 @@ CALLS: Mapping[str, str] = {
     "%s::{text}, %s, %s)",
     "move_seen": "select * from {schema}.move_seen(%s, %s::bigint[], %s::bigint[], %s::bigint[], %s::{text}, %s, %s::bigint[], "
     "%s, %s, %s)",
-    "tend": "select * from {schema}.tend(%s, %s, %s, %s, %s, %s)",
+    "tend": "select * from {schema}.upkeep(%s, %s, %s, %s, %s, %s, %s, %s)",
     "get": "select g.place, g.now, g.traces, g.since, g.token, g.request, (g.it).* "
     "from {schema}.get_all(%s::bigint[], %s::{text}, %s::{text}, %s) as g",
     "scan": "select s.stage_of, s.now, s.since, s.token, s.request, (s.it).* "

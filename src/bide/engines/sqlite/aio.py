@@ -25,7 +25,7 @@ from bide.engines.base import (
     Window,
 )
 from bide.engines.callers import Sleeper
-from bide.engines.gates import Entered, Entry, Held, Left, Recalled, Spend, Spent
+from bide.engines.gates import Entered, Entry, Held, Left, Spend, Spent
 from bide.engines.gates.aio import AsyncGates
 from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
 from bide.engines.results.aio import AsyncResults
@@ -208,9 +208,6 @@ class AsyncSqliteGates(AsyncGates):
 
     async def leave(self, held: Sequence[Held], *, now: int | None = None) -> Left:
         return await self._engine._write(lambda tx: gates.leave(tx, self._namespace, held, now), durable=False)
-
-    async def recall(self, limit: int = MAX_BATCH, *, now: int | None = None) -> Recalled:
-        return await self._engine._write(lambda tx: gates.recall(tx, self._namespace, limit, now), durable=False)
 
     async def spend(self, spends: Sequence[Spend], *, now: int | None = None) -> list[Spent]:
         lasting = any(each.window > REBOOT_MS for each in spends)

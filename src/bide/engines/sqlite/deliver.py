@@ -7,6 +7,7 @@ from bide.clock import MS
 from bide.core.times import due_time
 from bide.engines.base import Claim, Claimed, End, Ended, Hold, Ref, Tended
 from bide.engines.sqlite.change import bury, drop_dead, forget_operations, keep_trace
+from bide.engines.sqlite.gates import recall
 from bide.engines.sqlite.rows import LEVELS, Delivered, by_priority, claimed_of, private_id, token_number, token_text
 from bide.engines.sqlite.transaction import FileNamespace, Transaction
 from bide.engines.stored import lease_ended
@@ -176,12 +177,15 @@ def tend(tx: Transaction, namespace: FileNamespace, budget: int, now: int | None
     for number, topic in dropped:
         drop_dead(tx, topic, [number])
     more = len(leases) + len(expired) + len(old) > budget
-    if left := budget - returned - len(gone) - len(dropped):
+    left = budget - returned - len(gone) - len(dropped)
+    called, next_in = recall(tx, namespace, left, at)
+    more = more or next_in == 0
+    if left := left - len(called):
         asked = {"space": namespace.name, "now": at, "limit": left}
-        more = max(tx.sql.run(name, asked).rowcount for name in ("tidy_results", "tidy_waiting")) >= left
+        more = max(tx.sql.run(name, asked).rowcount for name in ("tidy_results", "tidy_waiting")) >= left or more
     if not more:
         _tidy(tx, at)
-    return Tended(returned, buried, len(gone), len(dropped), more)
+    return Tended(returned, buried, len(gone), len(dropped), more, tuple(called), next_in)
 
 
 def take_back(tx: Transaction, namespace: FileNamespace, refs: Sequence[Ref], now: int | None) -> None:

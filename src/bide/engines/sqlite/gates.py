@@ -7,7 +7,7 @@ import msgspec
 
 from bide.core.rate import KEPT, Rate, Spending
 from bide.engines.base import MAX_BATCH
-from bide.engines.gates import AGAIN_MS, TURN_MS, Called, Entered, Entry, Held, Left, Recalled, Spend, Spent
+from bide.engines.gates import AGAIN_MS, TURN_MS, Called, Entered, Entry, Held, Left, Spend, Spent
 from bide.engines.sqlite.rows import token_number, token_text
 from bide.engines.sqlite.transaction import FileNamespace, Transaction
 
@@ -259,17 +259,23 @@ def _leave(gate: GateRow, held: Held) -> bool:
     return waiter is not None
 
 
-def recall(tx: Transaction, namespace: FileNamespace, limit: int, now: int | None) -> Recalled:
-    at = tx.times.now(namespace, now)
+def recall(tx: Transaction, namespace: FileNamespace, limit: int, now: int) -> tuple[list[Called], int | None]:
+    """Who is called, and in how many ms there is something to do again."""
     called: list[Called] = []
-    for name, gate in GateRows(tx, namespace).to_recall(at, MAX_BATCH):
+    next_in = _next_in(tx, namespace, now)
+    if next_in != 0 or limit == 0:
+        return called, next_in
+    for name, gate in GateRows(tx, namespace).to_recall(now, MAX_BATCH):
         if len(called) < limit:
-            called += [Called(name, waiter) for waiter in _recall(gate, at, limit - len(called))]
-            gate.store(at)
-    _forget_rates(tx, namespace, at)
+            called += [Called(name, waiter) for waiter in _recall(gate, now, limit - len(called))]
+            gate.store(now)
+    _forget_rates(tx, namespace, now)
+    return called, _next_in(tx, namespace, now)
+
+
+def _next_in(tx: Transaction, namespace: FileNamespace, now: int) -> int | None:
     firsts = [first for first in tx.sql.one("first_recall", {"space": namespace.name}) if first is not None]
-    next_at = min(firsts, default=None)
-    return Recalled(called, next_at, next_at is not None and next_at <= at)
+    return max(0, min(firsts) - now) if firsts else None
 
 
 def _recall(gate: GateRow, now: int, limit: int) -> list[str]:

@@ -1,75 +1,29 @@
 # unasync: ../sync/locks.py
-"""`queue.lock`, one holder at a time over all processes; and how those are told whose turn it is at a gate."""
+"""`queue.lock`: one holder at a time over all processes."""
 
 import contextlib
 import os
 import time
-from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
 from bide.core import options
 from bide.core.times import duration_ms, lease_ms
-from bide.engines.aio import AsyncEngine
-from bide.engines.base import MAX_BATCH, Move, Ref
-from bide.engines.gates import Called, Entered, Entry, Held, Recalled
+from bide.engines.gates import Entered, Entry, Held
 from bide.errors import BadOption, BideError, Locked, LockLost, Unavailable
 from bide.logs import Log
 from bide.queue.aio.session import AsyncSession
 from bide.queue.leases import Places
+from bide.queue.run.aio.limits import PROGRAM, leave
 from bide.queue.tasks.limits import lock_gate
-from bide.types import Duration, RescheduleResult
+from bide.types import Duration
 from bide.wakeable import AsyncSignal
 
-PROGRAM = "program "  # begins the name of a waiter that is no message, and looks for itself whether its turn has come
 FIRST_LOOK = 0.005  # seconds; then half as long again each time, up to
 LAST_LOOK = 0.25
 ASKS = 3_000  # ms: who has not asked for so long has died, or stands still, and leaves the line
 GIVE_UP = 0.2  # seconds for a lock that was asked for in vain to be given back; after that nobody waits for it
-RECALL = 1.0  # seconds between two looks for holders that have died
-
-
-async def leave(engine: AsyncEngine, held: Sequence[Held]) -> list[Called]:
-    """Leave gates, and call who is next; those that can't be called yet, since their messages are on their way aside."""
-    running: list[Called] = []
-    for first in range(0, len(held), MAX_BATCH):
-        left = await engine.gates.leave(held[first : first + MAX_BATCH])
-        running += await call(engine, left.called)
-    return running
-
-
-async def recall(engine: AsyncEngine) -> Recalled:
-    """One look at the gates whose time is over."""
-    recalled = await engine.gates.recall()
-    await call(engine, recalled.called)
-    return recalled
-
-
-async def call(engine: AsyncEngine, called: Sequence[Called]) -> list[Called]:
-    """Bring messages to the front. The turns of those that are gone are passed on; returns those that still run."""
-    running: list[Called] = []
-    called = [each for each in called if not each.waiter.startswith(PROGRAM)]
-    while called:
-        called, rest = called[:MAX_BATCH], called[MAX_BATCH:]
-        still, gone = told_of(called, await engine.reschedule(called_back(called)))
-        running += still
-        passed_on = (await engine.gates.leave(gone)).called if gone else []
-        called = [*rest, *(each for each in passed_on if not each.waiter.startswith(PROGRAM))]
-    return running
-
-
-def called_back(called: Sequence[Called]) -> list[Move]:
-    """What brings them to the front."""
-    return [Move(Ref(each.waiter), origin="since") for each in called]
-
-
-def told_of(called: Sequence[Called], results: Sequence[RescheduleResult]) -> tuple[list[Called], list[Held]]:
-    """Those that still run, and the turns of those that are gone, to be passed on."""
-    both = list(zip(called, results, strict=True))
-    running = [each for each, result in both if result is RescheduleResult.RUNNING]
-    over = (RescheduleResult.RUNNING, RescheduleResult.MOVED)
-    return running, [Held(each.gate, each.waiter, None) for each, result in both if result not in over]
-
+TEND = 1.0  # seconds between two looks for holders that have died
 
 _log = Log("bide.lock")
 
@@ -168,9 +122,9 @@ class AsyncLock:
                 raise Locked(f"The lock {self.name} is taken" + self._how_long(), self.name, remaining)
             await AsyncSignal().wait(min(pause, left))
             pause = min(pause * 1.5, LAST_LOOK)
-            if time.monotonic() - looked > RECALL:
+            if time.monotonic() - looked > TEND:
                 looked = time.monotonic()
-                await recall(await self._session.engine())
+                await (await self._session.open()).receiver.tend()
             asked = time.monotonic()
         return token, asked
 

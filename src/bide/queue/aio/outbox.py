@@ -16,6 +16,7 @@ from bide.queue.aio.results import AsyncOpenResults
 from bide.queue.batching import CLOSING
 from bide.queue.relay import Kept
 from bide.queue.results import expected
+from bide.queue.run.aio.limits import tend
 from bide.queue.setup import Setup
 from bide.types import Sent
 
@@ -85,7 +86,7 @@ class AsyncOutbox:
 
     async def _tend(self) -> bool:
         """Whether there is more to do."""
-        return (await self.store.tend()).more
+        return (await tend(self.store)).more
 
     def end_waits(self) -> None:
         """Whoever waits to be told an id is told that the queue is closed, and relays end."""

@@ -18,6 +18,7 @@ from bide.errors import BideError, Unsupported
 from bide.queue import outbox
 from bide.queue.outbox import Brought, Failures
 from bide.queue.relay import Kept, end_of
+from bide.queue.run.aio.limits import tend
 from bide.types import CancelResult, RescheduleResult, State
 
 Bring: TypeAlias = Callable[[Sequence[Stored], bool, Failures], Awaitable[list[Brought]]]
@@ -41,7 +42,7 @@ class AsyncOutboxMessages:
                 yield each
             return
         # too many for one look, which would see each of them in one state
-        while (await self._store.tend()).more:  # of the leases that are over, which are told behind all that is ready
+        while (await tend(self._store)).more:  # of the leases that are over, which are told behind all that is ready
             pass
         for state in STATES:
             after: str | None = None

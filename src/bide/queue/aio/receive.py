@@ -10,7 +10,8 @@ from random import randrange
 
 from bide.core.formats import plural
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import SWEEP, Claim, End, Ended, Hold
+from bide.engines.base import SWEEP, Claim, End, Ended, Hold, Tended
+from bide.engines.gates import Called
 from bide.errors import ConfigError, EngineError, OutcomeUnknown, Unavailable
 from bide.logs import Log
 from bide.queue.aio.claims import AsyncFresh, AsyncOpener, AsyncPlace, taken_from
@@ -21,6 +22,7 @@ from bide.queue.envelope import Envelope
 from bide.queue.events import UNHEARD, Subscriptions
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.leases import Absence, Asked, Beat
+from bide.queue.run.aio.limits import call
 from bide.wakeable import AsyncSignal
 
 TICK = 0.001  # seconds
@@ -45,6 +47,7 @@ class AsyncReceiver:
         self._tended = 0.0
         self._to_tend = True
         self._absence: Absence | None = None
+        self.calls: Callable[[Sequence[Called]], object] | None = None  # messages whose turn has come, for a worker
         self.fresh: AsyncFresh = AsyncFresh(engine)
 
     async def take(
@@ -138,9 +141,9 @@ class AsyncReceiver:
             topics = [*topics[first:], *topics[:first]]
         left = upkeep
         if upkeep and time.monotonic() - self._tended > (TEND if self._to_tend else CAUTION):
-            left = await self._tend()
+            left = _found(await self.tend())
         claim = await self._claim(topics, limit, lease_ms, request, asked)
-        if left and self._to_tend and not claim.messages and not claim.more and await self._tend():
+        if left and self._to_tend and not claim.messages and not claim.more and _found(await self.tend()):
             claim = await self._claim(topics, limit, lease_ms, request, asked)
         return claim
 
@@ -181,17 +184,22 @@ class AsyncReceiver:
         """
         rounds = 0
         with contextlib.suppress(EngineError, ConfigError):
-            while rounds < ROUNDS and await self._tend():
+            while rounds < ROUNDS and _found(await self.tend()):
                 rounds += 1
         return rounds > 0
 
-    async def _tend(self) -> bool:
-        """A piece of upkeep; True when there may be something to claim now."""
+    async def tend(self) -> Tended:
+        """A piece of upkeep. Messages whose turn has come at a gate are called. If that fails, a later tend names them."""
         self._tended = time.monotonic()
         await self.renew()
         bounds = (self._heartbeat.none_ended(), self._absence.ended_by() if self._absence is not None else None)
-        done = await self._engine.tend(ended_by=min((each for each in bounds if each is not None), default=None))
-        return bool(done.returned or done.more)
+        did = await self._engine.tend(ended_by=min((each for each in bounds if each is not None), default=None))
+        if self.calls is not None:
+            self.calls(did.called)
+        elif did.called:
+            with suppress(EngineError):
+                await call(self._engine, did.called)
+        return did
 
     def notice_absence(self) -> Absence:
         """From now on, for a caller that claims again and again, and gives a pulse meanwhile."""
@@ -248,6 +256,11 @@ class AsyncReceiver:
     def see_to_leases(self) -> None:
         """Where no thread could be started to renew them, try again."""
         self._heartbeat.see_to_thread()
+
+
+def _found(did: Tended) -> bool:
+    """Whether there may be something to claim now."""
+    return bool(did.returned or did.called or did.more)
 
 
 _log = Log("bide.intake")

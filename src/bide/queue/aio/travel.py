@@ -15,6 +15,7 @@ from bide.queue.aio.opened import AsyncOpened
 from bide.queue.aio.planner import AsyncPlanner, check
 from bide.queue.aio.traveller import DAY, AsyncTraveller
 from bide.queue.later import PATIENCE
+from bide.queue.run.aio.limits import tend
 from bide.queue.run.aio.overdue import AsyncOverdueStep
 from bide.queue.schedules.records import OWN
 from bide.queue.tasks.definition import Definition, Tasks
@@ -242,7 +243,7 @@ class AsyncTravel(Relocatable):
 
 
 async def _tend_all(engine: AsyncEngine) -> None:
-    while (await engine.tend()).more:
+    while (await tend(engine)).more:
         pass
 
 

@@ -9,12 +9,11 @@ from bide.engines.aio import AsyncEngine
 from bide.errors import BideError, Unavailable
 from bide.logs import Log
 from bide.queue.aio.delivery import AsyncDelivery
-from bide.queue.aio.locks import leave
 from bide.queue.aio.planner import AsyncPlanner
 from bide.queue.deliveries import Raised
 from bide.queue.run import StepName, first_step, passage_of
 from bide.queue.run.aio.keep import AsyncKeepStep
-from bide.queue.run.aio.limits import AsyncLimitsStep
+from bide.queue.run.aio.limits import AsyncLimitsStep, leave
 from bide.queue.run.aio.overdue import AsyncOverdueStep
 from bide.queue.run.aio.schedule import AsyncScheduleStep
 from bide.queue.run.message import Handling, batches_of

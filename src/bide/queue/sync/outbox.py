@@ -12,6 +12,7 @@ from bide.queue import outbox
 from bide.queue.batching import CLOSING
 from bide.queue.relay import Kept
 from bide.queue.results import expected
+from bide.queue.run.sync.limits import tend
 from bide.queue.setup import Setup
 from bide.queue.sync.outbox_changes import Cancel, OutboxChanges, Withdrawal
 from bide.queue.sync.outbox_messages import OutboxMessages, Turns
@@ -85,7 +86,7 @@ class Outbox:
 
     def _tend(self) -> bool:
         """Whether there is more to do."""
-        return self.store.tend().more
+        return tend(self.store).more
 
     def end_waits(self) -> None:
         """Whoever waits to be told an id is told that the queue is closed, and relays end."""

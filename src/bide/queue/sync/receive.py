@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager, suppress
 from random import randrange
 
 from bide.core.formats import plural
-from bide.engines.base import SWEEP, Claim, End, Ended, Hold
+from bide.engines.base import SWEEP, Claim, End, Ended, Hold, Tended
+from bide.engines.gates import Called
 from bide.engines.sync import Engine
 from bide.errors import ConfigError, EngineError, OutcomeUnknown, Unavailable
 from bide.logs import Log
@@ -19,6 +20,7 @@ from bide.queue.envelope import Envelope
 from bide.queue.events import UNHEARD, Subscriptions
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.leases import Absence, Asked, Beat
+from bide.queue.run.sync.limits import call
 from bide.queue.sync.claims import Fresh, Opener, Place, taken_from
 from bide.queue.sync.delivery import Delivery
 from bide.wakeable import Signal
@@ -45,6 +47,7 @@ class Receiver:
         self._tended = 0.0
         self._to_tend = True
         self._absence: Absence | None = None
+        self.calls: Callable[[Sequence[Called]], object] | None = None  # messages whose turn has come, for a worker
         self.fresh: Fresh = Fresh(engine)
 
     def take(self, topics: Sequence[str], limit: int, lease_ms: int, wait: float, *, linger: float = 0.0) -> list[Delivery]:
@@ -134,9 +137,9 @@ class Receiver:
             topics = [*topics[first:], *topics[:first]]
         left = upkeep
         if upkeep and time.monotonic() - self._tended > (TEND if self._to_tend else CAUTION):
-            left = self._tend()
+            left = _found(self.tend())
         claim = self._claim(topics, limit, lease_ms, request, asked)
-        if left and self._to_tend and not claim.messages and not claim.more and self._tend():
+        if left and self._to_tend and not claim.messages and not claim.more and _found(self.tend()):
             claim = self._claim(topics, limit, lease_ms, request, asked)
         return claim
 
@@ -177,17 +180,22 @@ class Receiver:
         """
         rounds = 0
         with contextlib.suppress(EngineError, ConfigError):
-            while rounds < ROUNDS and self._tend():
+            while rounds < ROUNDS and _found(self.tend()):
                 rounds += 1
         return rounds > 0
 
-    def _tend(self) -> bool:
-        """A piece of upkeep; True when there may be something to claim now."""
+    def tend(self) -> Tended:
+        """A piece of upkeep. Messages whose turn has come at a gate are called. If that fails, a later tend names them."""
         self._tended = time.monotonic()
         self.renew()
         bounds = (self._heartbeat.none_ended(), self._absence.ended_by() if self._absence is not None else None)
-        done = self._engine.tend(ended_by=min((each for each in bounds if each is not None), default=None))
-        return bool(done.returned or done.more)
+        did = self._engine.tend(ended_by=min((each for each in bounds if each is not None), default=None))
+        if self.calls is not None:
+            self.calls(did.called)
+        elif did.called:
+            with suppress(EngineError):
+                call(self._engine, did.called)
+        return did
 
     def notice_absence(self) -> Absence:
         """From now on, for a caller that claims again and again, and gives a pulse meanwhile."""
@@ -244,6 +252,11 @@ class Receiver:
     def see_to_leases(self) -> None:
         """Where no thread could be started to renew them, try again."""
         self._heartbeat.see_to_thread()
+
+
+def _found(did: Tended) -> bool:
+    """Whether there may be something to claim now."""
+    return bool(did.returned or did.called or did.more)
 
 
 _log = Log("bide.intake")

@@ -11,6 +11,7 @@ from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.engines.sync import Engine
 from bide.errors import ConfigError
 from bide.queue.later import PATIENCE
+from bide.queue.run.sync.limits import tend
 from bide.queue.run.sync.overdue import OverdueStep
 from bide.queue.schedules.records import OWN
 from bide.queue.sync.delivery import Delivery
@@ -242,7 +243,7 @@ class Travel(Relocatable):
 
 
 def _tend_all(engine: Engine) -> None:
-    while engine.tend().more:
+    while tend(engine).more:
         pass
 
 

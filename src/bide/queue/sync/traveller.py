@@ -13,12 +13,11 @@ from bide.queue.run import StepName, first_step, passage_of
 from bide.queue.run.message import Handling, batches_of
 from bide.queue.run.passage import Passage
 from bide.queue.run.sync.keep import KeepStep
-from bide.queue.run.sync.limits import LimitsStep
+from bide.queue.run.sync.limits import LimitsStep, leave
 from bide.queue.run.sync.overdue import OverdueStep
 from bide.queue.run.sync.schedule import ScheduleStep
 from bide.queue.setup import Setup
 from bide.queue.sync.delivery import Delivery
-from bide.queue.sync.locks import leave
 from bide.queue.sync.planner import Planner
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition

@@ -37,14 +37,8 @@ async def keep(bench: Bench, *held: Held, lease: int = LEASE) -> list[bool]:
 
 
 async def recall(bench: Bench) -> list[str]:
-    """All that there is to recall now."""
-    called: list[str] = []
-    for _ in range(ROUNDS):
-        recalled = await bench.engine.gates.recall(now=bench.now)
-        called += [each.waiter for each in recalled.called]
-        if not recalled.more:
-            return called
-    raise AssertionError("recall asks for more without end")
+    """The waiters that upkeep calls now."""
+    return [each.waiter for each in (await bench.tend()).called]
 
 
 class Gating:
@@ -64,10 +58,10 @@ class Gating:
         await inside(bench, "c", gate="h")
         assert await spend(bench, 3) == [bench.now] * 3
         for _ in range(ROUNDS):
-            recalled = await bench.engine.gates.recall(now=bench.now)
-            if recalled.next_at is None and not recalled.more:
+            did = await bench.engine.tend(now=bench.now)
+            if did.next_in is None and not did.more:
                 return
-            bench.now = max(bench.now, recalled.next_at or 0)
+            bench.move(did.next_in or 0)
         raise AssertionError("there is always something left")
 
     # entering
@@ -316,7 +310,7 @@ class Gating:
             assert (left.answers, left.called[0]) == ([False, True], Called(gate, "w"))
             assert await leave(bench, Held(gate, "w", None)) == ["v"]
 
-    # recalling
+    # upkeep
 
     @needs("gates")
     async def test_a_place_whose_lease_has_ended_calls_who_waits(self, bench: Bench) -> None:
@@ -330,7 +324,7 @@ class Gating:
         await inside(bench, "b", waiter="g1")
 
     @needs("gates")
-    async def test_recall_calls_none_that_no_longer_asks(self, bench: Bench) -> None:
+    async def test_tend_calls_none_that_no_longer_asks(self, bench: Bench) -> None:
         await inside(bench, "a", lease=ASKS)
         await wait(bench, "dead", "dead too", asks=ASKS)
         await wait(bench, "w")
@@ -361,19 +355,19 @@ class Gating:
         assert await leave(bench, await inside(bench, "c", waiter="v")) == ["w"]
 
     @needs("gates")
-    async def test_recall_tells_when_to_come_back(self, bench: Bench) -> None:
-        assert (await bench.engine.gates.recall(now=bench.now)).next_at is None
+    async def test_tend_tells_when_gates_need_it_again(self, bench: Bench) -> None:
+        assert (await bench.engine.tend(now=bench.now)).next_in is None
         held = await inside(bench, "a")
         await inside(bench, "b", gate="h", lease=5 * LEASE)
-        assert (await bench.engine.gates.recall(now=bench.now)).next_at == bench.now + LEASE
+        assert (await bench.engine.tend(now=bench.now)).next_in == LEASE
         await wait(bench, "w")
         await leave(bench, held)
-        recalled = await bench.engine.gates.recall(now=bench.now)
-        assert recalled.next_at is not None
-        assert bench.now < recalled.next_at <= bench.now + AGAIN_MS
+        next_in = (await bench.engine.tend(now=bench.now)).next_in
+        assert next_in is not None
+        assert 0 < next_in <= AGAIN_MS
 
     @needs("gates")
-    async def test_recall_names_no_more_than_its_limit(self, bench: Bench) -> None:
+    async def test_tend_calls_no_more_than_its_budget(self, bench: Bench) -> None:
         for gate in "ghi":
             await inside(bench, "a", gate=gate, places=2)
             await inside(bench, "b", gate=gate, places=2)
@@ -382,9 +376,9 @@ class Gating:
         bench.move(LEASE)
         called: list[str] = []
         for more in (True, True, None):
-            recalled = await bench.engine.gates.recall(2, now=bench.now)
-            assert len(recalled.called) == 2
-            assert more in (recalled.more, None)
-            called += [each.waiter for each in recalled.called]
+            did = await bench.engine.tend(2, now=bench.now)
+            assert len(did.called) == 2
+            assert more in (did.more, None)
+            called += [each.waiter for each in did.called]
         assert sorted(called) == ["g1", "g2", "h1", "h2", "i1", "i2"]
         assert await recall(bench) == []

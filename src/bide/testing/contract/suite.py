@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Capabilities, Claim, Ended, Scanned, Stored, Swept, Tended
-from bide.engines.gates import Entered, Left, Recalled, Spent
+from bide.engines.gates import Entered, Left, Spent
 from bide.engines.gates.aio import AsyncGates
 from bide.engines.gates.sync import Gates
 from bide.engines.registry import Guarded, Source
@@ -51,9 +51,6 @@ class RecolouredGates(AsyncGates):
 
     async def leave(self, *asked: Any, **options: Any) -> Left:
         return await asyncio.to_thread(self.gates.leave, *asked, **options)
-
-    async def recall(self, *asked: Any, **options: Any) -> Recalled:
-        return await asyncio.to_thread(self.gates.recall, *asked, **options)
 
     async def spend(self, *asked: Any, **options: Any) -> list[Spent]:
         return await asyncio.to_thread(self.gates.spend, *asked, **options)

@@ -123,7 +123,6 @@ class Lacking:
             lambda: gates.enter([Entry("g", "a", LEASE)], now=bench.now),
             lambda: gates.keep([Held("g", "a", "1")], LEASE, now=bench.now),
             lambda: gates.leave([Held("g", "a", "1")], now=bench.now),
-            lambda: gates.recall(now=bench.now),
             lambda: gates.spend([Spend("g", 1, 1_000)], now=bench.now),
         ]
         for verb in verbs:

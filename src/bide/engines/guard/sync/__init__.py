@@ -22,7 +22,7 @@ from bide.engines.base import (
     Tended,
     Window,
 )
-from bide.engines.gates import Entered, Entry, Held, Left, Recalled, Spend, Spent
+from bide.engines.gates import Entered, Entry, Held, Left, Spend, Spent
 from bide.engines.gates.sync import Gates
 from bide.engines.guard import Rules
 from bide.engines.guard.hooks import Hook, Hooks
@@ -82,10 +82,6 @@ class GuardedGates(Gates):
     def leave(self, held: Sequence[Held], *, now: int | None = None) -> Left:
         self._rules.check("gates", held)
         return self._verbs.leave(held, now=now)
-
-    def recall(self, limit: int = MAX_BATCH, *, now: int | None = None) -> Recalled:
-        self._rules.check("gates", limit=limit)
-        return self._verbs.recall(limit, now=now)
 
     def spend(self, spends: Sequence[Spend], *, now: int | None = None) -> list[Spent]:
         self._rules.check("gates", spends)

@@ -23,7 +23,7 @@ from bide.engines.base import (
     Window,
 )
 from bide.engines.callers import Sleeper
-from bide.engines.gates import Entered, Entry, Held, Left, Recalled, Spend, Spent
+from bide.engines.gates import Entered, Entry, Held, Left, Spend, Spent
 from bide.engines.gates.sync import Gates
 from bide.engines.memory import change, deliver, gates, look, results
 from bide.engines.memory.store import Store
@@ -46,9 +46,6 @@ class MemoryGates(Gates):
 
     def leave(self, held: Sequence[Held], *, now: int | None = None) -> Left:
         return gates.leave(self._store, held, now)
-
-    def recall(self, limit: int = MAX_BATCH, *, now: int | None = None) -> Recalled:
-        return gates.recall(self._store, limit, now)
 
     def spend(self, spends: Sequence[Spend], *, now: int | None = None) -> list[Spent]:
         return gates.spend(self._store, spends, now)

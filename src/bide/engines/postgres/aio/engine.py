@@ -31,6 +31,7 @@ from bide.engines.base import (
     Window,
     total,
 )
+from bide.engines.gates import Called
 from bide.engines.gates.aio import AsyncGates
 from bide.engines.postgres import rows
 from bide.engines.postgres.aio.connections import AsyncConnections
@@ -39,6 +40,7 @@ from bide.engines.postgres.aio.join import AsyncJoiner
 from bide.engines.postgres.aio.results import AsyncPostgresResults
 from bide.engines.postgres.aio.wakeup import AsyncWaker
 from bide.engines.postgres.failures import Tries
+from bide.engines.postgres.gates import TURNS
 from bide.engines.postgres.layout import filled
 from bide.engines.postgres.location import Address
 from bide.engines.postgres.long_transactions import FIND, LongTransactions
@@ -214,8 +216,9 @@ class AsyncPostgres(AsyncEngine):
     async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
         look = self._upkeep.look(UPKEEP if now is None else (), time.monotonic())
         first = look.firsts[0] if now is None else BEGINNING
-        [[*found, at, took]] = await self._ask("tend", [budget, ended_by, self._dead_for, self._dead_max, first, now])
-        tended = Tended(*found)
+        args = [budget, ended_by, self._dead_for, self._dead_max, first, *TURNS, now]
+        [[*did, gates, waiters, next_in, at, took]] = await self._ask("tend", args)
+        tended = replace(Tended(*did), called=tuple(map(Called, gates or (), waiters or ())), next_in=next_in)
         if now is None:
             if tended.returned:
                 self._bounds.forget()  # they have the due times that they had

@@ -4,8 +4,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bide.engines.base import MAX_BATCH
-from bide.engines.gates import Entered, Entry, Held, Left, Recalled, Spend, Spent
+from bide.engines.gates import Entered, Entry, Held, Left, Spend, Spent
 from bide.engines.gates.aio import AsyncGates
 from bide.engines.postgres import gates
 from bide.engines.postgres.aio.connections import AsyncConnections
@@ -31,9 +30,6 @@ class AsyncPostgresGates(AsyncGates):
 
     async def leave(self, held: Sequence[Held], *, now: int | None = None) -> Left:
         return gates.left_of(await self._ask("leave", [self._request(), *gates.held_args(held), *gates.TURNS, now]))
-
-    async def recall(self, limit: int = MAX_BATCH, *, now: int | None = None) -> Recalled:
-        return gates.recalled_of(await self._ask("recall", [limit, *gates.TURNS, now]))
 
     async def spend(self, spends: Sequence[Spend], *, now: int | None = None) -> list[Spent]:
         return gates.spent_of(await self._ask("spend", [*gates.spend_args(spends), now]))

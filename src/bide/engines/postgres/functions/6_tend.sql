@@ -67,3 +67,35 @@ begin
     took := extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000;
     return next;
 end $$;
+
+create or replace function bide.upkeep(
+    budget int, ended_by bigint, dead_for bigint, dead_max bigint, first bigint, turn bigint, again bigint, given bigint
+) returns table (
+    returned bigint, buried bigint, expired bigint, dropped bigint, more boolean,
+    gates text[], waiters text[], next_in bigint, at_ bigint, took int
+) language plpgsql
+set search_path = pg_catalog, pg_temp set lock_timeout = '1s'
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+-- That of messages and results, then that of gates: who is called, and in how many ms to come back.
+declare
+    spare bigint;
+    called record;
+    next_at bigint := least(
+        (select g.next from bide.gate g order by g.next limit 1), (select r.next from bide.gate_rate r order by r.next limit 1)
+    );
+begin
+    select t.* into returned, buried, expired, dropped, more, at_, took
+    from bide.tend(budget, ended_by, dead_for, dead_max, first, given) as t;
+    spare := budget - returned - expired - dropped;
+    if next_at <= at_ and spare > 0 then
+        select array_agg(r.gate) filter (where r.gate is not null) as gates,
+            array_agg(r.waiter) filter (where r.gate is not null) as waiters, max(r.next_at) as next_at, bool_or(r.more) as more
+        into called from bide.recall_gates(spare, turn, again, given) as r;
+        gates := called.gates;
+        waiters := called.waiters;
+        next_at := called.next_at;
+        more := more or coalesce(called.more, false);
+    end if;
+    next_in := case when next_at is not null then greatest(0, next_at - at_) end;
+    return next;
+end $$;

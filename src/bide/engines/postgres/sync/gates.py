@@ -4,8 +4,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bide.engines.base import MAX_BATCH
-from bide.engines.gates import Entered, Entry, Held, Left, Recalled, Spend, Spent
+from bide.engines.gates import Entered, Entry, Held, Left, Spend, Spent
 from bide.engines.gates.sync import Gates
 from bide.engines.postgres import gates
 from bide.engines.postgres.layout import filled
@@ -31,9 +30,6 @@ class PostgresGates(Gates):
 
     def leave(self, held: Sequence[Held], *, now: int | None = None) -> Left:
         return gates.left_of(self._ask("leave", [self._request(), *gates.held_args(held), *gates.TURNS, now]))
-
-    def recall(self, limit: int = MAX_BATCH, *, now: int | None = None) -> Recalled:
-        return gates.recalled_of(self._ask("recall", [limit, *gates.TURNS, now]))
 
     def spend(self, spends: Sequence[Spend], *, now: int | None = None) -> list[Spent]:
         return gates.spent_of(self._ask("spend", [*gates.spend_args(spends), now]))

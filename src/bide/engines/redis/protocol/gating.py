@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from bide.engines.gates import AGAIN_MS, TURN_MS, Called, Entered, Entry, Held, Recalled, Spend, Spent
+from bide.engines.base import Tended
+from bide.engines.gates import AGAIN_MS, TURN_MS, Called, Entered, Entry, Held, Spend, Spent
 from bide.engines.redis.protocol import Arg
 from bide.engines.redis.protocol.sends import PART
 
@@ -85,29 +86,22 @@ def recall(limit: int) -> list[Arg]:
     return [TURN_MS, AGAIN_MS, limit]
 
 
-class RecallReply(NamedTuple):
-    now: int
-    next_at: int | None
-    called: Sequence[tuple[str, str]]  # gate and waiter
-
-    @property
-    def is_due(self) -> bool:
-        """Whether there is more to do at once."""
-        return self.next_at is not None and self.next_at <= self.now
-
-
-def recall_answer(reply: Sequence[Any]) -> RecallReply:
+def recall_answer(reply: Sequence[Any]) -> Tended:
     now, next_at, called = reply
-    pairs = [(gate.decode(), waiter.decode()) for gate, waiter in zip(called[::2], called[1::2], strict=True)]
-    return RecallReply(int(now), int(next_at) if next_at else None, pairs)
+    pairs = zip(called[::2], called[1::2], strict=True)
+    waiters = tuple(Called(gate.decode(), waiter.decode()) for gate, waiter in pairs)
+    next_in = next_in_of(now, next_at)
+    return Tended(more=next_in == 0, called=waiters, next_in=next_in)
 
 
-def recalled(replies: Sequence[RecallReply], *, all_asked: bool) -> Recalled:
-    """By several shards. Each server goes by its own clock, so their times are told by the latest of them."""
-    now = max(each.now for each in replies)
-    times = [now - each.now + each.next_at for each in replies if each.next_at is not None]
-    called = [Called(gate, waiter) for each in replies for gate, waiter in each.called]
-    return Recalled(called, min(times, default=None), not all_asked or any(each.is_due for each in replies))
+def tend_answer(reply: Sequence[Any]) -> Tended:
+    """When gates need `recall`, of which this does nothing, is told too."""
+    now, returned, buried, expired, dropped, more, next_at = reply
+    return Tended(returned, buried, expired, dropped, bool(more), next_in=next_in_of(now, next_at))
+
+
+def next_in_of(now: bytes, next_at: bytes) -> int | None:
+    return max(0, int(next_at) - int(now)) if next_at else None
 
 
 def spend(spends: Sequence[Spend], older: Sequence[bytes]) -> list[Arg]:

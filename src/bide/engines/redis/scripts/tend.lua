@@ -1,13 +1,12 @@
 -- script: tend
 -- A bounded piece of upkeep. After what every script is told: the budget in messages, how many dead letters a topic
 -- keeps, and for how many ms; up to when a lease has ended to be taken back ('': until now). Gives: now, and how many came
--- back, were buried of them, expired, were dropped; then whether there is more.
+-- back, were buried of them, expired, were dropped; then whether there is more, and when gates and rates need `recall` ('' for never).
 
 -- include: begin layout topics wake keys holding expiries finish pending leases gates
 
 local most, dead_for, budget, until_
 local returned, buried, expired, dropped = 0, 0, 0, 0
-local gates_left = true -- whether there may be gates and rates to tidy
 local function spare() return budget - returned - expired - dropped end
 
 local function take_back(full, claimed)
@@ -124,9 +123,11 @@ local function outlook()
   local lease, expiry = first_time(P .. 'lease'), math.min(first_time(P .. 'exp'), first_time(P .. 'exp:next'))
   local old = first_time(P .. 'graves') + dead_for
   if call('ZCARD', P .. 'retired') > 0 then return true, now end
-  local due = lease <= until_ or expiry <= now or old <= now or gates_left and untidy()
+  local due = lease <= until_ or expiry <= now or old <= now
   return due, math.min(lease, expiry, old, now + LOOK)
 end
+
+local function agenda() return call('ZRANGE', P .. 'agenda', 0, 0, 'WITHSCORES')[2] or '' end
 
 local waiting, soonest = outlook()
 if not waiting then
@@ -134,7 +135,7 @@ if not waiting then
     call('HDEL', META, '-')
     call('HSET', META, 'upkeep', format('%d', soonest))
   end
-  return tell({format('%d', now), 0, 0, 0, 0, 0})
+  return tell({format('%d', now), 0, 0, 0, 0, 0, agenda()})
 end
 begin_shrinking()
 end_leases()
@@ -143,8 +144,6 @@ expire()
 drop_old()
 close_topics()
 free_retired()
-gates_left = tidy(100)
-close_gates()
 waiting, soonest = outlook()
 call('HSET', META, 'upkeep', format('%d', soonest))
-return {format('%d', now), returned, buried, expired, dropped, waiting and 1 or 0}
+return {format('%d', now), returned, buried, expired, dropped, waiting and 1 or 0, agenda()}

@@ -7,11 +7,14 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Swept, Tended, as_one
 from bide.engines.redis.failures import BRIEF
 from bide.engines.redis.presence import HASTE
 from bide.engines.redis.protocol import claims, sends
 from bide.engines.redis.protocol.encoding import name_of
+from bide.engines.redis.sync.gates import recall
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
 from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown, Unavailable
@@ -100,14 +103,16 @@ class Around:
         did = Tended()
         failed: list[BideError] = []
         for turn, shard in enumerate(shards):
-            spare = budget - did.returned - did.expired - did.dropped
-            if spare <= 0:
+            if (spare := budget - _pieces(did)) <= 0:
                 return did + Tended(more=True)
             if shard.silent and len(failed) < turn:  # others did; it is for claims to find out when it is back
                 continue
             patience = None if turn == len(failed) == len(shards) - 1 else BRIEF
             try:
-                did += shard.tend(min(spare, sends.PART), ended_by, now, patience=patience)
+                told = shard.tend(min(spare, sends.PART), ended_by, now, patience=patience)
+                if told.next_in == 0 and (left := spare - _pieces(told)) > 0:
+                    told = replace(told, next_in=None) + recall(shard, left, now, patience=patience)
+                did += replace(told, more=told.more or told.next_in == 0)
             except BideError as error:  # one shard that fails keeps the others from nothing
                 failed.append(error)
         if len(failed) == len(shards):
@@ -270,6 +275,11 @@ def _unserved_first(topics: Sequence[str], found: Sequence[Claimed]) -> tuple[li
     served = {each.topic for each in found}
     unserved = [topic for topic in topics if topic not in served]
     return [*unserved, *(topic for topic in topics if topic in served)], len(unserved)
+
+
+def _pieces(did: Tended) -> int:
+    """How much of its budget an upkeep has used."""
+    return did.returned + did.expired + did.dropped + len(did.called)
 
 
 def _release(shard: Shard, claimed: Sequence[Claimed], now: int | None, patience: float | None) -> None:

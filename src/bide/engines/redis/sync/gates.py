@@ -9,11 +9,11 @@ import contextlib
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeAlias
 
-from bide.engines.base import MAX_BATCH
-from bide.engines.gates import Called, Entered, Entry, Held, Left, Recalled, Spend, Spent
+from bide.engines.base import MAX_BATCH, Tended
+from bide.engines.gates import Called, Entered, Entry, Held, Left, Spend, Spent
 from bide.engines.gates.sync import Gates
 from bide.engines.redis.answers import Told, in_pieces, together
-from bide.engines.redis.failures import BRIEF, PARTS, RENEWAL, OtherSpread
+from bide.engines.redis.failures import PARTS, RENEWAL, OtherSpread
 from bide.engines.redis.namespace import Namespace, by_name
 from bide.engines.redis.protocol import gating, sends
 from bide.engines.redis.sync.shard import Shard
@@ -32,7 +32,6 @@ class RedisGates(Gates):
         self._namespace = namespace
         self._opened = opened
         self._least = 0  # the latest token that old shards tell of
-        self._turn = 0
 
     def part_of(self, gate: str) -> Hashable:
         return None if self._opened().only is not None else self._namespace.shards_of_name("", gate)
@@ -72,27 +71,6 @@ class RedisGates(Gates):
         answers = self._ask([each.gate for each in held], ask)
         in_order = sorted(called, key=lambda each: each[0])
         return Left(answers, [Called(held[at].gate, waiter) for at, waiter in in_order])
-
-    def recall(self, limit: int = MAX_BATCH, *, now: int | None = None) -> Recalled:
-        shards, self._turn = self._opened(), self._turn + 1
-        first = self._turn % len(shards)
-        told: list[gating.RecallReply] = []
-        failed: list[BideError] = []
-        left = limit
-        for shard in sorted([*shards.live[first:], *shards.live[:first]], key=lambda shard: shard.silent):
-            if not left:
-                break
-            if shard.silent and told:  # it is for others to find out when it is back
-                continue
-            alone = len(failed) == len(shards) - 1
-            try:
-                told.append(recall(shard, left, now, patience=None if alone else BRIEF))
-                left -= len(told[-1].called)
-            except BideError as error:  # one shard that fails keeps the others from nothing
-                failed.append(error)
-        if not told:
-            raise failed[0]
-        return gating.recalled(told, all_asked=left > 0)
 
     def spend(self, spends: Sequence[Spend], *, now: int | None = None) -> list[Spent]:
         parts = gating.pieces(spends)
@@ -153,14 +131,14 @@ def _told(ask: Ask, shard: Shard, some: Sequence[int], planned: ShardSpread, *, 
     return [i for i, _ in pairs], [each for _, each in pairs]
 
 
-def recall(shard: Shard, limit: int, now: int | None, *, patience: float | None = None) -> gating.RecallReply:
-    """Of one shard."""
+def recall(shard: Shard, limit: int, now: int | None, *, patience: float | None = None) -> Tended:
+    """Call the waiters of places whose lease has ended, and name those again who have not come. Of one shard."""
     return gating.recall_answer(shard.calls.ask("recall", gating.recall(limit), now, patience=patience))
 
 
 def gates_left(shard: Shard) -> int:
     """How many gates and rates a shard has, after it has taken back what is over. Who is called by that is named again."""
     reply = recall(shard, MAX_BATCH, None)
-    while reply.is_due and not reply.called:
+    while reply.more and not reply.called:
         reply = recall(shard, MAX_BATCH, None)
     return int(shard.calls.command("ZCARD", f"{shard.prefix}agenda"))

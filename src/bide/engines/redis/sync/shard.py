@@ -28,7 +28,7 @@ from bide.engines.base import (
 )
 from bide.engines.redis.failures import BRIEF, Unanswered, Unconfirmed
 from bide.engines.redis.namespace import Lead, Namespace, ServerClock
-from bide.engines.redis.protocol import Arg, claims, sends, stored
+from bide.engines.redis.protocol import Arg, claims, gating, sends, stored
 from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.sync.calls import Calls
 from bide.engines.redis.sync.connections import Connections
@@ -247,8 +247,7 @@ class Shard:
 
     def tend(self, budget: int, ended_by: int | None, now: int | None, *, patience: float | None = None) -> Tended:
         args = (budget, self._namespace.dead_max(self.number), self._namespace.dead_for, "" if ended_by is None else ended_by)
-        _, returned, buried, expired, dropped, more = self.calls.ask("tend", args, now, patience=patience)
-        return Tended(returned, buried, expired, dropped, bool(more))
+        return gating.tend_answer(self.calls.ask("tend", args, now, patience=patience))
 
     def get(self, refs: Sequence[Ref], now: int | None, patience: float | None = None) -> list[Stored | None]:
         named = [sends.ref(each, self.number) for each in refs]

@@ -24,7 +24,7 @@ from bide.engines.base import (
     Window,
 )
 from bide.engines.callers import Sleeper
-from bide.engines.gates import Entered, Entry, Held, Left, Recalled, Spend, Spent
+from bide.engines.gates import Entered, Entry, Held, Left, Spend, Spent
 from bide.engines.gates.sync import Gates
 from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
 from bide.engines.results.sync import Results
@@ -206,9 +206,6 @@ class SqliteGates(Gates):
 
     def leave(self, held: Sequence[Held], *, now: int | None = None) -> Left:
         return self._engine._write(lambda tx: gates.leave(tx, self._namespace, held, now), durable=False)
-
-    def recall(self, limit: int = MAX_BATCH, *, now: int | None = None) -> Recalled:
-        return self._engine._write(lambda tx: gates.recall(tx, self._namespace, limit, now), durable=False)
 
     def spend(self, spends: Sequence[Spend], *, now: int | None = None) -> list[Spent]:
         lasting = any(each.window > REBOOT_MS for each in spends)

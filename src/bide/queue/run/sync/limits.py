@@ -1,17 +1,24 @@
 # Generated from ../aio/limits.py by tools/unasync.py; change that file instead.
-"""The step of a task's limits: its messages pass the gates of its lock, its places and its rate, over all workers."""
+"""The step of a task's limits: its messages pass the gates of its lock, its places and its rate, over all workers.
+
+And how waiters are told that it is their turn at a gate, after a place was left or taken back.
+"""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
+from bide.engines.base import MAX_BATCH, Move, Ref, Tended
+from bide.engines.gates import Called, Held
 from bide.engines.sync import Engine
 from bide.errors import OutcomeUnknown
 from bide.queue.batching import joined
 from bide.queue.run import Message, arguments_of
 from bide.queue.run.passage import Passage
 from bide.queue.tasks.limits import GateStep
+from bide.types import RescheduleResult
 
 T = TypeVar("T")
+PROGRAM = "program "  # begins the name of a waiter that is no message, and looks for itself whether its turn has come
 
 
 class LimitsStep:
@@ -68,3 +75,45 @@ def _answers(call: Callable[[], Sequence[T]]) -> Sequence[T | None]:
         if not error.answers:
             raise
         return error.answers
+
+
+def leave(engine: Engine, held: Sequence[Held]) -> list[Called]:
+    """Leave gates, and call who is next; those that can't be called yet, since their messages are on their way aside."""
+    running: list[Called] = []
+    for first in range(0, len(held), MAX_BATCH):
+        left = engine.gates.leave(held[first : first + MAX_BATCH])
+        running += call(engine, left.called)
+    return running
+
+
+def tend(engine: Engine) -> Tended:
+    """A piece of upkeep, for callers that hold no leases."""
+    did = engine.tend()
+    call(engine, did.called)
+    return did
+
+
+def call(engine: Engine, called: Sequence[Called]) -> list[Called]:
+    """Bring messages to the front. The turns of those that are gone are passed on; returns those that still run."""
+    running: list[Called] = []
+    called = [each for each in called if not each.waiter.startswith(PROGRAM)]
+    while called:
+        called, rest = called[:MAX_BATCH], called[MAX_BATCH:]
+        still, gone = told_of(called, engine.reschedule(called_back(called)))
+        running += still
+        passed_on = engine.gates.leave(gone).called if gone else []
+        called = [*rest, *(each for each in passed_on if not each.waiter.startswith(PROGRAM))]
+    return running
+
+
+def called_back(called: Sequence[Called]) -> list[Move]:
+    """What brings them to the front."""
+    return [Move(Ref(each.waiter), origin="since") for each in called]
+
+
+def told_of(called: Sequence[Called], results: Sequence[RescheduleResult]) -> tuple[list[Called], list[Held]]:
+    """Those that still run, and the turns of those that are gone, to be passed on."""
+    both = list(zip(called, results, strict=True))
+    running = [each for each, result in both if result is RescheduleResult.RUNNING]
+    over = (RescheduleResult.RUNNING, RescheduleResult.MOVED)
+    return running, [Held(each.gate, each.waiter, None) for each, result in both if result not in over]

@@ -130,27 +130,22 @@ local function close_gates()
 end
 
 -- Of `most` gates and rates whose time came a while ago, those that nobody waits for: take back what is over. If nobody else
--- does, the locks of programs that died stay for ever. Those with a line are for `recall`, which tells who is called. Gives whether
--- there may be more.
+-- does, the locks of programs that died stay for ever. Those with a line are for `recall`, which tells who is called.
 local WHILE = 600000 -- ms: a holder that is late may keep what nobody else wants
-local function untidy() return first_time(P .. 'agenda') <= now - WHILE end
 
 local function tidy(most)
-  local found, freed = call('ZRANGEBYSCORE', P .. 'agenda', '-inf', now - WHILE, 'LIMIT', 0, most), 0
-  for _, each in ipairs(found) do
+  for _, each in ipairs(call('ZRANGEBYSCORE', P .. 'agenda', '-inf', now - WHILE, 'LIMIT', 0, most)) do
     if byte(each) ~= 103 then
       end_rate(sub(each, 2))
-      freed = freed + 1
     else
       local gate = gate_of(sub(each, 2))
       drop_silent(gate)
       if gate.waiting == 0 then
         clear(gate)
-        gate.changed, freed = true, freed + 1
+        gate.changed = true
       end
     end
   end
-  return freed == most
 end
 
 local function check_count(count)
