@@ -1,12 +1,11 @@
 # Generated from ../aio.py by tools/unasync.py; change that file instead.
 """The seam: an engine's verbs, in the order of a message's life.
 
-Every line below that begins with a dash is a promise, and the contract suite has a test of that name. Verbs are
-batch first: a batch has at most MAX_BATCH items and is answered in its order. `now` is for tests and in-process
-engines, in milliseconds; None means the engine's own clock, and a `now` that is behind the engine's time counts as
-the engine's time, which never goes back. An instant (`at`) waits for the clock itself as it stands, which is then the `now`
-that was given. An expired message counts as ended for every verb, although stats and
-scan may show it until tend or claim has met it.
+Every line below that begins with a dash is a promise, and the contract suite has a test of that name. Verbs are batch first:
+a batch has at most MAX_BATCH items and is answered in its order. `now` is for tests and in-process engines, in milliseconds;
+None means the engine's own clock, and a `now` that is behind the engine's time counts as the engine's time, which never goes
+back. An instant (`at`) waits for the clock itself as it stands, which is then the `now` that was given. An expired message
+counts as ended for every verb, although stats and scan may show it until tend or claim has met it.
 """
 
 from abc import ABC, abstractmethod
@@ -274,9 +273,9 @@ class Engine(ABC):
     def tend(self, budget: int = 1_000, *, ended_by: int | None = None, now: int | None = None) -> Tended:
         """Do a bounded piece of upkeep; any caller may, any number at once.
 
-        A caller that holds leases names with `ended_by` an instant, in the engine's time, at which none of them has
-        ended: after a pause, or a step of the clock, it would take back its own. The answer names waiters at gates whose turn
-        has come, and those again that were called and have not come: the caller tells them.
+        A caller that holds leases names with `ended_by` an instant, in the engine's time, at which none of them has ended: it
+        would take back its own after a pause, or a step of the clock. The answer names waiters at gates whose turn has come, and
+        those again that were called and have not come: the caller tells them.
 
         - A message whose lease has ended comes back.
         - A lease that ended after the named instant is left alone.
@@ -340,8 +339,7 @@ class Engine(ABC):
     ) -> Stats:
         """Counts of a topic, or of all `but` some; with a window also how much of each falls due in each of its parts.
 
-        Of more than 10,000 messages that are scheduled, or ready, in a topic, an engine may give an estimate with `about`; and
-        so of more in the window, if that may be `about`.
+        More than 10,000 messages of a topic, scheduled, ready, or in a window that may be `about`, an engine may estimate.
 
         - Counts agree with a full scan.
         - Counts leave out the topics that are not asked for.
