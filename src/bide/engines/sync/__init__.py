@@ -274,8 +274,8 @@ class Engine(ABC):
         """Do a bounded piece of upkeep; any caller may, any number at once.
 
         A caller that holds leases names with `ended_by` an instant, in the engine's time, at which none of them has ended: it
-        would take back its own after a pause, or a step of the clock. The answer names waiters at gates whose turn has come, and
-        those again that were called and have not come: the caller tells them.
+        would take back its own after a pause, or a step of the clock. The answer names waiters at gates whose turn has come,
+        and those again that were called and have not come: the caller tells them.
 
         - A message whose lease has ended comes back.
         - A lease that ended after the named instant is left alone.
