@@ -24,7 +24,7 @@ SLOWEST = 10  # files that are named at the end
 BUDGETS: Mapping[str, int] = {
     "redis": 167, "contract": 121, "worker": 118, "postgres": 68, "negative": 60, "queue": 40, "rabbitmq": 36, "cli": 18,
     "sqlite": 20, "adopt": 18, "move": 20, "tasks": 18, "mistakes": 12, "examples": 8, "servers": 9, "model": 5,
-    "roads": 4, "timers": 5, "delays": 3, "policies": 3, "metrics": 40, "otel": 18,
+    "roads": 4, "timers": 5, "delays": 3, "policies": 3, "metrics": 46, "otel": 18,
 }  # fmt: skip
 
 

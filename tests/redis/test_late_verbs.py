@@ -168,7 +168,7 @@ LATE |= {
     "leave the line": Late(
         "leave", waited_for, lambda at, _: at.engine.gates.leave([Held("g", "w1", None)], now=at.now), back_again
     ),
-    "recall": Late("recall", abandoned, lambda at, _: recall(at)),
+    "tend of gates": Late("tend", abandoned, lambda at, _: recall(at)),
     "spend": Late("spend", spent, lambda at, _: at.engine.gates.spend([Spend("r", 9, 60_000, 3)], now=at.now)),
     "spend ahead": Late("spend", spent, lambda at, _: at.engine.gates.spend([Spend("r", 2, 60_000, holder="h")], now=at.now)),
 }

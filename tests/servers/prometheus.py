@@ -34,6 +34,13 @@ class PrometheusServer(Server):
         assert len(found) < 2, found
         return found[0][1] if found else None
 
+    def over_time(
+        self, expression: str, start: float, end: float, step: float
+    ) -> list[tuple[dict[str, str], list[tuple[float, float]]]]:
+        """Labels of each series, and its values at times in seconds since 1970."""
+        found = self._ask("query_range", query=expression, start=str(start), end=str(end), step=str(step))["result"]
+        return [(each["metric"], [(float(at), float(value)) for at, value in each["values"]]) for each in found]
+
     def alerts(self) -> dict[str, str]:
         """Each alert that is pending or firing, and which."""
         return {each["labels"]["alertname"]: each["state"] for each in self._ask("alerts")["alerts"]}
