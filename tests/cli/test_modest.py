@@ -119,8 +119,7 @@ REFUSED = (
     (["workers"], "keep what workers tell of themselves"),
     (
         ["metrics"],
-        "count messages, so there are no metrics of the queue. `bide worker --metrics` and ProcessMetrics "
-        "tell what workers do",
+        "count messages, so there are no metrics of the queue. `bide worker --metrics` and ProcessMetrics tell what workers do",
     ),
 )
 
